@@ -31,6 +31,9 @@ def tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]
     if config["model_type"] == "gpt2":
         yield from _gpt2_tensor_shapes(config)
         return
+    if config["model_type"] in ("lfm2", "lfm2_moe"):
+        yield from _lfm2_tensor_shapes(config)
+        return
     hidden = config["hidden_size"]
     yield "model.embed_tokens.weight", (config["vocab_size"], hidden)
     for i in range(config["num_hidden_layers"]):
@@ -95,6 +98,44 @@ def _expert_shapes(config: dict[str, Any], prefix: str) -> Iterator[tuple[str, t
         for part in ("gate_proj", "up_proj"):
             yield f"{prefix}experts.{expert}.{part}.weight", (intermediate, hidden)
         yield f"{prefix}experts.{expert}.down_proj.weight", (hidden, intermediate)
+
+
+def _lfm2_tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden = config["hidden_size"]
+    yield "model.embed_tokens.weight", (config["vocab_size"], hidden)
+    n_dense = config.get("num_dense_layers", config["num_hidden_layers"])
+    for i, kind in enumerate(config["layer_types"]):
+        layer = f"model.layers.{i}."
+        yield f"{layer}operator_norm.weight", (hidden,)
+        if kind == "conv":
+            yield f"{layer}conv.in_proj.weight", (3 * hidden, hidden)
+            yield f"{layer}conv.conv.weight", (hidden, 1, config["conv_L_cache"])
+            yield f"{layer}conv.out_proj.weight", (hidden, hidden)
+        else:
+            head_dim, prefix = config["head_dim"], f"{layer}self_attn."
+            q_size = config["num_attention_heads"] * head_dim
+            kv_size = config["num_key_value_heads"] * head_dim
+            for name, size in (("q", q_size), ("k", kv_size), ("v", kv_size)):
+                yield f"{prefix}{name}_proj.weight", (size, hidden)
+            for name in ("q_layernorm", "k_layernorm"):
+                yield f"{prefix}{name}.weight", (head_dim,)
+            yield f"{prefix}out_proj.weight", (hidden, q_size)
+        yield f"{layer}ffn_norm.weight", (hidden,)
+        if i < n_dense:
+            yield from _w123_shapes(f"{layer}feed_forward.", config["intermediate_size"], hidden)
+            continue
+        yield f"{layer}feed_forward.gate.weight", (config["num_experts"], hidden)
+        yield f"{layer}feed_forward.expert_bias", (config["num_experts"],)
+        for expert in range(config["num_experts"]):
+            prefix = f"{layer}feed_forward.experts.{expert}."
+            yield from _w123_shapes(prefix, config["moe_intermediate_size"], hidden)
+    yield "model.embedding_norm.weight", (hidden,)
+
+
+def _w123_shapes(prefix: str, inner: int, hidden: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Return those of an MLP whose gate, up and down are w1, w3 and w2."""
+    for name, shape in (("w1", (inner, hidden)), ("w3", (inner, hidden)), ("w2", (hidden, inner))):
+        yield f"{prefix}{name}.weight", shape
 
 
 def _gpt2_tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:

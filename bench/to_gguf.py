@@ -46,7 +46,12 @@ NAMES = {
     "mlp.experts.up_proj": "ffn_up_exps",
     "mlp.experts.down_proj": "ffn_down_exps",
 }
-ENDS = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
+ENDS = {
+    "embed_tokens": "token_embd",
+    "norm": "output_norm",
+    "embedding_norm": "token_embd_norm",
+    "lm_head": "output",
+}
 """Names of what is in no layer."""
 GEMMA_NAMES = {
     "post_attention_layernorm": "post_attention_norm",
@@ -63,9 +68,38 @@ QWEN35_NAMES = {
     "linear_attn.norm": "ssm_norm",
     "linear_attn.out_proj": "ssm_out",
 }
-OWN_NAMES = {"gemma3_text": GEMMA_NAMES, "qwen3_5_text": QWEN35_NAMES}
-ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "qwen3_5_text": "qwen35"}
+LFM2_NAMES = {
+    "operator_norm": "attn_norm",
+    "ffn_norm": "ffn_norm",
+    "self_attn.out_proj": "attn_output",
+    "self_attn.q_layernorm": "attn_q_norm",
+    "self_attn.k_layernorm": "attn_k_norm",
+    "conv.conv": "shortconv.conv",
+    "conv.in_proj": "shortconv.in_proj",
+    "conv.out_proj": "shortconv.out_proj",
+    "feed_forward.w1": "ffn_gate",
+    "feed_forward.w3": "ffn_up",
+    "feed_forward.w2": "ffn_down",
+    "feed_forward.gate": "ffn_gate_inp",
+    "feed_forward.experts.w1": "ffn_gate_exps",
+    "feed_forward.experts.w3": "ffn_up_exps",
+    "feed_forward.experts.w2": "ffn_down_exps",
+}
+OWN_NAMES = {
+    "gemma3_text": GEMMA_NAMES,
+    "qwen3_5_text": QWEN35_NAMES,
+    "lfm2": LFM2_NAMES,
+    "lfm2_moe": LFM2_NAMES,
+}
+ARCHITECTURES = {
+    "gemma3_text": "gemma3",
+    "qwen3_moe": "qwen3moe",
+    "qwen3_5_text": "qwen35",
+    "lfm2_moe": "lfm2moe",
+}
 """llama.cpp's names, where they are not those of config.json."""
+IN_F32 = ("mlp.gate.weight", "feed_forward.gate.weight", "conv1d.weight", "conv.conv.weight")
+"""Ends of the names of matrices that llama.cpp has in f32."""
 
 
 def gguf_name(name: str, model_type: str) -> str:
@@ -76,6 +110,8 @@ def gguf_name(name: str, model_type: str) -> str:
     _, layer, part = stem.split(".", 2)
     if part == "linear_attn":
         return f"blk.{layer}." + {"A_log": "ssm_a", "dt_bias": "ssm_dt.bias"}[kind]
+    if part == "feed_forward":
+        return f"blk.{layer}." + {"expert_bias": "exp_probs_b.bias"}[kind]
     names = NAMES | OWN_NAMES.get(model_type, {})
     return f"blk.{layer}.{names[part]}.{kind}"
 
@@ -134,7 +170,11 @@ def write_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_embedding_length(config["hidden_size"])
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
+    is_lfm2 = config["model_type"] in ("lfm2", "lfm2_moe")
+    if is_lfm2:
+        write_short_convolutions(writer, config)
+    else:
+        writer.add_head_count_kv(config["num_key_value_heads"])
     rope = config.get("rope_parameters", config)
     writer.add_rope_dimension_count(
         int(config["head_dim"] * rope.get("partial_rotary_factor", 1.0))
@@ -144,16 +184,25 @@ def write_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         writer.add_value_length(config["head_dim"])
     if config["model_type"] == "gemma3_text":
         writer.add_sliding_window(config["sliding_window"])
-    if config["model_type"] == "qwen3_moe":
+    if config["model_type"] in ("qwen3_moe", "lfm2_moe"):
         writer.add_expert_count(config["num_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     if config["model_type"] == "qwen3_5_text":
         write_recurrent_layers(writer, config)
     writer.add_rope_freq_base(rope["rope_theta"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_layer_norm_rms_eps(config["norm_eps" if is_lfm2 else "rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
+
+
+def write_short_convolutions(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
+    n_kv_heads = config["num_key_value_heads"]
+    writer.add_head_count_kv([0 if k == "conv" else n_kv_heads for k in config["layer_types"]])
+    writer.add_shortconv_l_cache(config["conv_L_cache"])
+    if config["model_type"] == "lfm2_moe":
+        writer.add_leading_dense_block_count(config["num_dense_layers"])
+        writer.add_uint32("lfm2moe.expert_gating_func", 2)  # sigmoids
 
 
 def write_recurrent_layers(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
@@ -220,8 +269,8 @@ def to_gguf(directory: Path) -> Path:
     tensors = read_tensors(directory / "model.safetensors")
     for name, tensor in with_stacked_experts(tensors, config.get("num_experts", 0)):
         part = name.split(".")[-2]
-        tensor = tensor[:, 0] if part == "conv1d" else tensor
-        in_f32 = name.endswith(("mlp.gate.weight", "conv1d.weight"))  # llama.cpp has these in f32
+        tensor = tensor[:, 0] if tensor.ndim == 3 and part in ("conv1d", "conv") else tensor
+        in_f32 = name.endswith(IN_F32)
         if tensor.ndim == 1 or in_f32:
             numbers = (tensor.astype(np.uint32) << 16).view(np.float32)
             adds_one = kind in ("gemma3_text", "qwen3_5_text")

@@ -232,23 +232,39 @@ MoeConfig to_moe_config(const py::object& value) {
           .swiglu_alpha = field<float>(fields, "swiglu_alpha"),
           .beside_mlp = field<bool>(fields, "beside_mlp"),
           .shared_expert = field<bool>(fields, "shared_expert"),
+          .sigmoid = field<bool>(fields, "sigmoid"),
+          .weight_scale = field<float>(fields, "weight_scale"),
           .in_layer = field<std::vector<bool>>(fields, "in_layer")};
 }
 
-void to_delta(const py::object& value, ModelConfig& config) {
-  if (value.is_none()) return;
-  if (!py::isinstance<py::dict>(value)) {
-    refuse(std::string("config.delta is of type ") + Py_TYPE(value.ptr())->tp_name +
-           "; it must be a dict or None");
-  }
-  const auto fields = py::reinterpret_borrow<py::dict>(value);
+void to_delta(const py::dict& fields, ModelConfig& config) {
   config.delta = {.n_key_heads = field<int>(fields, "n_key_heads"),
                   .n_value_heads = field<int>(fields, "n_value_heads"),
                   .key_dim = field<int>(fields, "key_dim"),
                   .value_dim = field<int>(fields, "value_dim"),
                   .conv_size = field<int>(fields, "conv_size"),
                   .in_turn = field<bool>(fields, "in_turn")};
-  config.delta_layers = field<std::vector<bool>>(fields, "in_layer");
+}
+
+void to_short_conv(const py::dict& fields, ModelConfig& config) {
+  config.short_conv = {.width = config.hidden_size, .conv_size = field<int>(fields, "conv_size")};
+}
+
+// Of the two kinds of recurrent layers, a model has one at most.
+void to_recurrent_layers(const py::dict& all, ModelConfig& config) {
+  const auto read = [&](const char* name, void (*to_shape)(const py::dict&, ModelConfig&)) {
+    const auto value = field<py::object>(all, name);
+    if (value.is_none()) return;
+    if (!py::isinstance<py::dict>(value)) {
+      refuse(std::string("config.") + name + " is of type " + Py_TYPE(value.ptr())->tp_name +
+             "; it must be a dict or None");
+    }
+    const auto fields = py::reinterpret_borrow<py::dict>(value);
+    to_shape(fields, config);
+    config.recurrent_layers = field<std::vector<bool>>(fields, "in_layer");
+  };
+  read("delta", to_delta);
+  read("short_conv", to_short_conv);
 }
 
 }  // namespace
@@ -306,7 +322,7 @@ ModelConfig to_model_config(const py::dict& fields) {
   c.layer_input_size = field<int>(fields, "layer_input_size");
   c.layer_input_scale = field<float>(fields, "layer_input_scale");
   c.attention_gate = field<bool>(fields, "attention_gate");
-  to_delta(field<py::object>(fields, "delta"), c);
+  to_recurrent_layers(fields, c);
   return c;
 }
 

@@ -26,22 +26,25 @@ struct Work {
   Segment segments[];
 };
 
-// experts (k) = the numbers of the k greatest logits, the greatest first, of equal ones the lower.
-// Of numbers that are no numbers some are chosen, each once.
-void choose_greatest(const float* logits, int n, int k, int32_t* experts) {
+float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+
+// experts (k) = the numbers of the k greatest of score(expert), the greatest first, of equal ones
+// the lower. Of numbers that are no numbers some are chosen, each once.
+template <typename Score>
+void choose_greatest(Score score, int n, int k, int32_t* experts) {
   int chosen = 0;
   for (int e = 0; e < n; ++e) {
-    if (chosen == k && !(logits[e] > logits[experts[k - 1]])) continue;
+    const float own = score(e);
+    if (chosen == k && !(own > score(experts[k - 1]))) continue;
     int at = chosen < k ? chosen++ : k - 1;
-    for (; at > 0 && logits[e] > logits[experts[at - 1]]; --at) experts[at] = experts[at - 1];
+    for (; at > 0 && own > score(experts[at - 1]); --at) experts[at] = experts[at - 1];
     experts[at] = e;
   }
 }
 
 // Sorts experts (k), which begin with that of the greatest logit, and writes their weights (k).
-// scales (n), or null
-void weigh(const float* logits, int n, int k, bool normalised, const float* scales,
-           int32_t* experts, float* weights) {
+void weigh_by_softmax(const float* logits, int n, int k, bool normalised, int32_t* experts,
+                      float* weights) {
   const float greatest = logits[experts[0]];
   std::sort(experts, experts + k);
   float sum = 0.0f;
@@ -51,8 +54,38 @@ void weigh(const float* logits, int n, int k, bool normalised, const float* scal
     for (int e = 0; e < n; ++e) sum += std::exp(logits[e] - greatest);
   }
   for (int i = 0; i < k; ++i) weights[i] /= sum;
-  if (scales == nullptr) return;
-  for (int i = 0; i < k; ++i) weights[i] *= scales[experts[i]];
+}
+
+// The same of sigmoids; experts (k) in any order.
+void weigh_by_sigmoid(const float* logits, int k, bool normalised, int32_t* experts,
+                      float* weights) {
+  std::sort(experts, experts + k);
+  float sum = 0.0f;
+  for (int i = 0; i < k; ++i) sum += weights[i] = sigmoid(logits[experts[i]]);
+  for (int i = 0; normalised && i < k; ++i) weights[i] /= sum + kSigmoidSumEps;
+}
+
+// experts, weights (k) of a row's logits (n)
+void route_row(const float* logits, int n, int k, const RoutingRule& rule, int32_t* experts,
+               float* weights) {
+  const auto values = [](const Vector* v) {
+    return v == nullptr ? nullptr : v->values.as<float>();
+  };
+  const float* const bias = values(rule.bias);
+  const float* const scales = values(rule.scales);
+  if (rule.sigmoid) {
+    float scores[kMaxExperts];
+    for (int e = 0; e < n; ++e) scores[e] = sigmoid(logits[e]) + (bias == nullptr ? 0.0f : bias[e]);
+    choose_greatest([&](int e) { return scores[e]; }, n, k, experts);
+    weigh_by_sigmoid(logits, k, rule.normalised, experts, weights);
+  } else {
+    choose_greatest([&](int e) { return logits[e]; }, n, k, experts);
+    weigh_by_softmax(logits, n, k, rule.normalised, experts, weights);
+  }
+  for (int i = 0; i < k; ++i) {
+    weights[i] *= rule.scale;
+    if (scales != nullptr) weights[i] *= scales[experts[i]];
+  }
 }
 
 // Numbers the pairs: a counting sort by expert, in the order of the rows.
@@ -97,19 +130,16 @@ Routing CpuExperts::make_routing(int max_rows, int n_experts, int n_per_row) {
   return routing;
 }
 
-void CpuExperts::route(const Buffer& logits, int n_rows, bool normalised, const Vector* scales,
+void CpuExperts::route(const Buffer& logits, int n_rows, const RoutingRule& rule,
                        Routing& routing) {
-  const float* of_experts = scales == nullptr ? nullptr : scales->values.as<float>();
   const int n = routing.n_experts;
   const int k = routing.n_per_row;
   constexpr int64_t kWorkOfExp = 16;
   const int64_t work = int64_t{n_rows} * n * kWorkOfExp;
   backend_.for_rows(n_rows, work, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
-      const float* of_row = logits.as<float>() + row * n;
-      int32_t* experts = routing.experts.as<int32_t>() + row * k;
-      choose_greatest(of_row, n, k, experts);
-      weigh(of_row, n, k, normalised, of_experts, experts, routing.weights.as<float>() + row * k);
+      route_row(logits.as<float>() + row * n, n, k, rule, routing.experts.as<int32_t>() + row * k,
+                routing.weights.as<float>() + row * k);
     }
   });
   number_pairs(n_rows, routing);

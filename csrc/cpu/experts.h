@@ -19,8 +19,7 @@ class CpuExperts final : public ExpertOperations {
   ExpertMatrices collect(std::vector<Matrix> matrices) override {
     return {std::move(matrices), {}};
   }
-  void route(const Buffer& logits, int n_rows, bool normalised, const Vector* scales,
-             Routing& routing) override;
+  void route(const Buffer& logits, int n_rows, const RoutingRule& rule, Routing& routing) override;
   void gather(const Activations& x, int n_rows, const Routing& routing, Activations& out) override;
   void matmul(const Activations& x, int n_rows, const Routing& routing, const ExpertMatrices& w,
               Buffer& y) override;

@@ -192,6 +192,21 @@ constexpr int delta_scratch(int key_dim, int n_values) {
   return kDeltaRows * (2 * key_dim + n_values);
 }
 
+// Neighbouring rows of a sequence in one KV block, for channels [begin, end) of a gated short
+// convolution (ops/recurrent.h); begin is a multiple of 16.
+struct ShortConvArgs {
+  int n_rows = 0;
+  int width = 0;
+  int conv_size = 0;
+  int begin = 0;
+  int end = 0;
+  const float* convolution = nullptr;  // (conv_size, width)
+  const float* x = nullptr;            // (n_rows, 3 width): b, c, x
+  const float* from = nullptr;         // (conv_size - 1, width); null: zeros; or `to`
+  float* to = nullptr;
+  float* y = nullptr;  // (n_rows, width)
+};
+
 // The matrix product of one dtype of weights.
 struct ProductKernel {
   TileLayout tile;
@@ -265,6 +280,7 @@ struct Kernels {
 
   // scratch: (delta_scratch(key_dim, n_heads * value_dim)).
   void (*delta_rule)(const DeltaArgs&, float* scratch);
+  void (*short_conv)(const ShortConvArgs&);
 
   // logits[begin:end) *= scale, then softcap * tanh(logits / softcap) unless softcap is 0; begin
   // is a multiple of 16.

@@ -9,6 +9,7 @@ namespace pb::cpu {
 namespace {
 
 constexpr int kFloatsOfLine = 16;
+constexpr int kConvChannels = 128;  // of an item of a short convolution, a multiple of any vector
 
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
@@ -30,12 +31,20 @@ KvStorage CpuRecurrent::make_states(int n_blocks, int n_layers, const DeltaShape
   scratch_size_ = (floats + kFloatsOfLine - 1) / kFloatsOfLine * kFloatsOfLine;
   scratch_ = AlignedBuffer(sizeof(float) * static_cast<size_t>(scratch_size_) *
                            static_cast<size_t>(backend_.n_threads()));
+  return make_storage(n_blocks, n_layers, shape.state_size());
+}
+
+KvStorage CpuRecurrent::make_states(int n_blocks, int n_layers, const ShortConvShape& shape) {
+  return make_storage(n_blocks, n_layers, shape.state_size());
+}
+
+KvStorage CpuRecurrent::make_storage(int n_blocks, int n_layers, int state_size) {
   KvStorage states;
   states.n_blocks = n_blocks;
   states.n_layers = n_layers;
   states.dtype = DType::kF32;
   states.block_bytes =
-      sizeof(float) * static_cast<size_t>(shape.state_size()) * static_cast<size_t>(n_layers);
+      sizeof(float) * static_cast<size_t>(state_size) * static_cast<size_t>(n_layers);
   states.data = backend_.make_buffer(states.block_bytes * static_cast<size_t>(n_blocks));
   return states;
 }
@@ -110,6 +119,39 @@ void CpuRecurrent::compute(const SequenceRows& rows, int key_head, const Buffer&
     backend_.kernels_.delta_rule(args, scratch);
     from = to;
   }
+}
+
+// An item is some channels of a sequence's rows.
+void CpuRecurrent::short_conv(const Buffer& x, int n_rows, const ShortConvLayer& layer,
+                              KvStorage& states, Buffer& y) {
+  const ShortConvShape& shape = layer.shape;
+  const std::span<const SequenceRows> sequences = backend_.batch_.sequences;
+  const int64_t n_parts = (shape.width + kConvChannels - 1) / kConvChannels;
+  const int64_t work = int64_t{n_rows} * shape.width * (shape.conv_size + 2);
+  const auto n_items = static_cast<int64_t>(sequences.size()) * n_parts;
+  backend_.for_range(n_items, 1, work, [&](int64_t begin, int64_t end, int) {
+    for (int64_t item = begin; item < end; ++item) {
+      const SequenceRows& rows = sequences[static_cast<size_t>(item / n_parts)];
+      const int first = static_cast<int>(item % n_parts) * kConvChannels;
+      const int32_t* const table = rows.block_tables[static_cast<size_t>(states.group)];
+      ShortConvArgs args{.width = shape.width,
+                         .conv_size = shape.conv_size,
+                         .begin = first,
+                         .end = std::min(first + kConvChannels, shape.width),
+                         .convolution = layer.convolution->values.as<float>()};
+      if (rows.state_from >= 0) args.from = state_of(states, rows.state_from, layer.layer);
+      for (int done = 0; done < rows.n_rows; done += args.n_rows) {
+        const int position = rows.first_position + done;
+        args.n_rows =
+            std::min(rows.n_rows - done, states.block_size - position % states.block_size);
+        args.x = x.as<float>() + int64_t{rows.first_row + done} * shape.row_size();
+        args.y = y.as<float>() + int64_t{rows.first_row + done} * shape.width;
+        args.to = state_of(states, table[position / states.block_size], layer.layer);
+        backend_.kernels_.short_conv(args);
+        args.from = args.to;
+      }
+    }
+  });
 }
 
 }  // namespace pb::cpu

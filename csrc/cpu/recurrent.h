@@ -17,10 +17,14 @@ class CpuRecurrent final : public RecurrentOperations {
   explicit CpuRecurrent(CpuBackend& backend) : backend_(backend) {}
 
   KvStorage make_states(int n_blocks, int n_layers, const DeltaShape& shape) override;
+  KvStorage make_states(int n_blocks, int n_layers, const ShortConvShape& shape) override;
   void delta_rule(const Buffer& x, int n_rows, const DeltaLayer& layer, KvStorage& states,
+                  Buffer& y) override;
+  void short_conv(const Buffer& x, int n_rows, const ShortConvLayer& layer, KvStorage& states,
                   Buffer& y) override;
 
  private:
+  KvStorage make_storage(int n_blocks, int n_layers, int state_size);
   // The rows of a sequence, of a key head and its value heads. scratch: a thread's.
   void compute(const SequenceRows& rows, int key_head, const Buffer& x, const DeltaLayer& layer,
                KvStorage& states, Buffer& y, float* scratch);

@@ -205,9 +205,8 @@ AttentionLimits CudaBackend::attention_limits(const LayerStorage& storage) const
 void CudaBackend::prepare(const PassShape& shape) {
   shape_ = shape;
   const auto max_rows = static_cast<size_t>(shape.max_rows);
-  const bool is_recurrent = shape.delta.n_value_heads > 0;
   PassLimits limits{.max_rows = max_rows,
-                    .max_delta_rows = is_recurrent ? max_rows : 0,
+                    .max_state_rows = shape.has_states() ? max_rows : 0,
                     .max_changes = kMostChanges + static_cast<size_t>(shape.vocab_size)};
   size_t most_states = 0;  // in numbers
   size_t most_left = 0;

@@ -39,19 +39,25 @@ ExpertMatrices CudaExperts::collect(std::vector<Matrix> matrices) {
   return {std::move(matrices), backend_.upload(std::as_bytes(std::span(table)))};
 }
 
-void CudaExperts::route(const Buffer& logits, int n_rows, bool normalised, const Vector* scales,
+void CudaExperts::route(const Buffer& logits, int n_rows, const RoutingRule& rule,
                         Routing& routing) {
+  const auto values = [](const Vector* v) {
+    return v == nullptr ? nullptr : v->values.as<float>();
+  };
   backend_.attempt([&] {
     const PairSizes pairs = sizes_of(n_rows, routing);
     Device& device = *backend_.device_;
-    device.launch(
-        route_launch(n_rows, {.logits = logits.as<float>(),
-                              .scales = scales == nullptr ? nullptr : scales->values.as<float>(),
-                              .n_experts = routing.n_experts,
-                              .n_per_row = routing.n_per_row,
-                              .normalised = normalised ? 1 : 0,
-                              .experts = routing.experts.as<int32_t>(),
-                              .weights = routing.weights.as<float>()}));
+    device.launch(route_launch(n_rows, {.logits = logits.as<float>(),
+                                        .bias = values(rule.bias),
+                                        .scales = values(rule.scales),
+                                        .scale = rule.scale,
+                                        .sum_eps = kSigmoidSumEps,
+                                        .n_experts = routing.n_experts,
+                                        .n_per_row = routing.n_per_row,
+                                        .sigmoid = rule.sigmoid ? 1 : 0,
+                                        .normalised = rule.normalised ? 1 : 0,
+                                        .experts = routing.experts.as<int32_t>(),
+                                        .weights = routing.weights.as<float>()}));
     device.launch(number_pairs_launch({.experts = routing.experts.as<int32_t>(),
                                        .n_pairs = pairs.n_pairs(),
                                        .n_experts = routing.n_experts,

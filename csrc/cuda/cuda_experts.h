@@ -18,8 +18,7 @@ class CudaExperts final : public ExpertOperations {
 
   Routing make_routing(int max_rows, int n_experts, int n_per_row) override;
   ExpertMatrices collect(std::vector<Matrix> matrices) override;
-  void route(const Buffer& logits, int n_rows, bool normalised, const Vector* scales,
-             Routing& routing) override;
+  void route(const Buffer& logits, int n_rows, const RoutingRule& rule, Routing& routing) override;
   void gather(const Activations& x, int n_rows, const Routing& routing, Activations& out) override;
   void matmul(const Activations& x, int n_rows, const Routing& routing, const ExpertMatrices& w,
               Buffer& y) override;

@@ -28,12 +28,19 @@ class CudaRecurrent final : public RecurrentOperations {
 
   int max_key_dim() const override { return kMostKeyDim; }
   KvStorage make_states(int n_blocks, int n_layers, const DeltaShape& shape) override;
+  KvStorage make_states(int n_blocks, int n_layers, const ShortConvShape& shape) override;
   void delta_rule(const Buffer& x, int n_rows, const DeltaLayer& layer, KvStorage& states,
+                  Buffer& y) override;
+  void short_conv(const Buffer& x, int n_rows, const ShortConvLayer& layer, KvStorage& states,
                   Buffer& y) override;
 
  private:
+  // of_layer: numbers of a layer's part of a block.
+  KvStorage make_storage(int n_blocks, int n_layers, int64_t of_layer);
+  StateBlocks layer_states(KvStorage& states, int layer, int64_t of_layer) const;
+
   CudaBackend& backend_;
-  Buffer scratch_;       // as DeltaScratchSizes has it
+  Buffer scratch_;       // as DeltaScratchSizes has it, of the delta rule
   int n_sequences_ = 0;  // of the planned pass, with nobody's
 };
 

@@ -25,7 +25,7 @@ PassMemory::PassMemory(Device& device, const PassLimits& limits) : device_(devic
       visit(a.counts), visit(a.rows), visit(a.queries);
       visit(a.small_items), visit(a.large_items), visit(a.split_queries);
     }
-    visit(delta_rows), visit(delta_sequences), visit(delta_blocks);
+    visit(state_rows), visit(state_sequences), visit(state_blocks);
     visit(block_tables), visit(sampling), visit(changes), visit(sampled);
   };
   take(tokens, limits.max_rows);
@@ -41,9 +41,9 @@ PassMemory::PassMemory(Device& device, const PassLimits& limits) : device_(devic
     take(a.large_items, of_plan.max_large_items);
     take(a.split_queries, of_plan.max_queries);
   }
-  take(delta_rows, limits.max_delta_rows);
-  take(delta_sequences, limits.max_delta_rows);
-  take(delta_blocks, limits.max_delta_rows);
+  take(state_rows, limits.max_state_rows);
+  take(state_sequences, limits.max_state_rows);
+  take(state_blocks, limits.max_state_rows);
   take(block_tables, limits.max_block_tables);
   take(sampling, limits.max_rows);
   take(changes, limits.max_changes);

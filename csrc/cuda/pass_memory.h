@@ -31,7 +31,7 @@ struct AttentionMemoryLimits {
 struct PassLimits {
   size_t max_rows = 0;
   std::vector<AttentionMemoryLimits> attention = {};  // (plans)
-  size_t max_delta_rows = 0;                          // of models with recurrent layers
+  size_t max_state_rows = 0;                          // of models with recurrent layers
   size_t max_block_tables = 0;                        // of all plans
   size_t max_changes = 0;
 };
@@ -75,9 +75,9 @@ class PassMemory {
   Mirrored<int32_t> logits_rows;            // (max_rows)
   Mirrored<int32_t> pooled_rows;            // (max_rows)
   std::vector<AttentionMemory> attention;   // (plans)
-  Mirrored<DeltaRow> delta_rows;            // (max_delta_rows)
-  Mirrored<DeltaSequence> delta_sequences;  // (max_delta_rows)
-  Mirrored<int32_t> delta_blocks;  // (max_delta_rows): of all sequences, one behind the other
+  Mirrored<StateRow> state_rows;            // (max_state_rows)
+  Mirrored<StateSequence> state_sequences;  // (max_state_rows)
+  Mirrored<int32_t> state_blocks;  // (max_state_rows): of all sequences, one behind the other
   Mirrored<int32_t> block_tables;  // of all plans, likewise
 
   // -- of sample()

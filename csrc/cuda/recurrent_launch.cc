@@ -4,6 +4,11 @@ namespace pb::cuda {
 namespace {
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
+int64_t whole_fours(int64_t n) { return (n + 3) / 4 * 4; }
+
+Grid grid_of_channels(int n, int width) {
+  return {.x = static_cast<unsigned>(n), .y = static_cast<unsigned>(ceil_div(width, kConvThreads))};
+}
 
 Grid grid_of_heads(int n_rows, int n_heads) {
   constexpr int kPerBlock = kDeltaRowThreads / 32;
@@ -26,7 +31,7 @@ DeltaSizes delta_sizes(const DeltaShape& shape) {
 
 int64_t delta_state_size(const DeltaSizes& sizes) {
   const int64_t kept = int64_t{sizes.conv_size - 1} * sizes.n_channels();
-  return (sizes.history() + kept + 3) / 4 * 4;
+  return whole_fours(sizes.history() + kept);
 }
 
 DeltaScratchSizes delta_scratch_sizes(int n_rows, const DeltaSizes& sizes) {
@@ -56,6 +61,20 @@ Launch<DeltaRuleParams> delta_rule_launch(int n_sequences, const DeltaRuleParams
 
 Launch<DeltaOutputsParams> delta_outputs_launch(int n_rows, const DeltaOutputsParams& params) {
   return {"delta_outputs", grid_of_heads(n_rows, params.sizes.n_value_heads), kDeltaRowThreads, 0,
+          params};
+}
+
+int64_t short_conv_state_size(const ShortConvShape& shape) {
+  return whole_fours(shape.state_size());
+}
+
+Launch<ShortConvParams> short_conv_launch(int n_rows, const ShortConvParams& params) {
+  return {"short_conv", grid_of_channels(n_rows, params.width), kConvThreads, 0, params};
+}
+
+Launch<ShortConvStatesParams> short_conv_states_launch(int n_sequences,
+                                                       const ShortConvStatesParams& params) {
+  return {"short_conv_states", grid_of_channels(n_sequences, params.width), kConvThreads, 0,
           params};
 }
 

@@ -28,4 +28,11 @@ Launch<DeltaInputsParams> delta_inputs_launch(int n_rows, const DeltaInputsParam
 Launch<DeltaRuleParams> delta_rule_launch(int n_sequences, const DeltaRuleParams& params);
 Launch<DeltaOutputsParams> delta_outputs_launch(int n_rows, const DeltaOutputsParams& params);
 
+// A layer's part of a block of states, in numbers: a multiple of 4.
+int64_t short_conv_state_size(const ShortConvShape& shape);
+
+Launch<ShortConvParams> short_conv_launch(int n_rows, const ShortConvParams& params);
+Launch<ShortConvStatesParams> short_conv_states_launch(int n_sequences,
+                                                       const ShortConvStatesParams& params);
+
 }  // namespace pb::cuda

@@ -126,7 +126,7 @@ LayerGroups Engine::group_layers(int n_blocks) const {
   for (int layer = 0; layer < config_.n_layers; ++layer) {
     const LayerShape shape = config_.shape(layer);
     if (config_.is_recurrent(layer)) {
-      layers.push_back({.state_size = config_.delta.state_size()});
+      layers.push_back({.state_size = config_.state_size()});
       continue;
     }
     const int window = config_.causal ? config_.sliding_windows[static_cast<size_t>(layer)] : 0;
@@ -153,11 +153,15 @@ LayerGroups Engine::layer_groups_by_memory() {
 }
 
 KvStorage Engine::make_kv(const LayerStorage& storage, int n_blocks) {
+  const auto make_states = [&](const auto& shape) {
+    return backend_->recurrent()->make_states(n_blocks, storage.n_layers, shape);
+  };
   KvStorage made =
-      storage.state_size > 0
-          ? backend_->recurrent()->make_states(n_blocks, storage.n_layers, config_.delta)
-          : backend_->make_kv(n_blocks, options_.block_size, storage.n_layers,
-                              storage.shape.n_heads, storage.shape.head_dim, options_.kv_dtype);
+      storage.state_size == 0
+          ? backend_->make_kv(n_blocks, options_.block_size, storage.n_layers,
+                              storage.shape.n_heads, storage.shape.head_dim, options_.kv_dtype)
+      : config_.has_short_conv() ? make_states(config_.short_conv)
+                                 : make_states(config_.delta);
   made.block_size = options_.block_size;
   made.group = storage.group;
   return made;

@@ -121,7 +121,7 @@ class Engine {
   const Backend& backend() const { return *backend_; }
   const EngineStatistics& statistics() const { return statistics_; }
   // Whether steps may have drafts: recurrent layers cannot go back to before a token.
-  bool takes_drafts() const { return config_.delta_layers.empty(); }
+  bool takes_drafts() const { return config_.recurrent_layers.empty(); }
   int max_sequence_length() const { return kv_->max_length(); }
   size_t weight_bytes() const { return weights_.bytes(); }
   std::vector<DType> weight_dtypes() const { return weights_.dtypes(); }

@@ -17,7 +17,6 @@ constexpr int kMaxLayers = 4096;
 constexpr int kMaxHeads = 4096;
 constexpr int kMaxHeadDim = 1024;
 constexpr int kMaxPositions = 1 << 30;
-constexpr int kMaxExperts = 4096;
 constexpr int kMaxConvSize = 64;
 
 [[noreturn]] void refuse(const std::string& field, const std::string& value,
@@ -130,6 +129,7 @@ void check_experts(const MoeConfig& moe, int n_layers, bool gated_mlp) {
   check_range("moe.intermediate_size", moe.intermediate_size, 1, kMaxWidth);
   check_softcap("moe.swiglu_limit", moe.swiglu_limit);
   check_positive("moe.swiglu_alpha", moe.swiglu_alpha);
+  check_positive("moe.weight_scale", moe.weight_scale);
   if (!gated_mlp) refuse("gated_mlp", "false", "true with experts");
   if (moe.shared_expert && moe.beside_mlp) {
     refuse("moe.shared_expert", "true", "false with experts beside an MLP");
@@ -152,16 +152,7 @@ void check_attention_gate(const ModelConfig& c) {
          "false where layers have shapes of their own, or the stream goes on from norms");
 }
 
-void check_delta(const ModelConfig& c) {
-  const DeltaShape& delta = c.delta;
-  if (c.delta_layers.empty()) {
-    check_range("delta.n_value_heads", delta.n_value_heads, 0, 0);
-    return;
-  }
-  if (c.delta_layers.size() != static_cast<size_t>(c.n_layers)) {
-    refuse("delta_layers", std::to_string(c.delta_layers.size()) + " flags",
-           "one a layer, " + std::to_string(c.n_layers) + ", or empty");
-  }
+void check_delta(const DeltaShape& delta) {
   check_range("delta.n_key_heads", delta.n_key_heads, 1, kMaxHeads);
   check_range("delta.n_value_heads", delta.n_value_heads, 1, kMaxHeads);
   check_range("delta.key_dim", delta.key_dim, 1, kMaxHeadDim);
@@ -175,11 +166,30 @@ void check_delta(const ModelConfig& c) {
       int64_t{delta.n_key_heads} * delta.key_dim > kMaxWidth) {
     refuse("delta", "wider than " + std::to_string(kMaxWidth), "at most as wide");
   }
-  if (std::ranges::count(c.delta_layers, false) == 0) {
-    refuse("delta_layers", "true in all layers", "false in one or more: they have attention");
+}
+
+void check_recurrent_layers(const ModelConfig& c) {
+  if (c.recurrent_layers.empty()) {
+    check_range("delta.n_value_heads", c.delta.n_value_heads, 0, 0);
+    check_range("short_conv.width", c.short_conv.width, 0, 0);
+    return;
+  }
+  if (c.recurrent_layers.size() != static_cast<size_t>(c.n_layers)) {
+    refuse("recurrent_layers", std::to_string(c.recurrent_layers.size()) + " flags",
+           "one a layer, " + std::to_string(c.n_layers) + ", or empty");
+  }
+  if (c.has_short_conv()) {
+    check_range("delta.n_value_heads", c.delta.n_value_heads, 0, 0);
+    check_range("short_conv.width", c.short_conv.width, c.hidden_size, c.hidden_size);
+    check_range("short_conv.conv_size", c.short_conv.conv_size, 2, kMaxConvSize);
+  } else {
+    check_delta(c.delta);
+  }
+  if (std::ranges::count(c.recurrent_layers, false) == 0) {
+    refuse("recurrent_layers", "true in all layers", "false in one or more: they have attention");
   }
   if (!c.causal || !c.pre_norm || c.post_norm || c.stream_norms != StreamNorms::kNone) {
-    refuse("delta_layers", "true", "false but in decoders with a norm before each block alone");
+    refuse("recurrent_layers", "true", "false but in decoders with a norm before each block alone");
   }
 }
 
@@ -228,7 +238,7 @@ void ModelConfig::validate() const {
   check_experts(moe, n_layers, gated_mlp);
   check_norms_of_experts(*this);
   check_attention_gate(*this);
-  check_delta(*this);
+  check_recurrent_layers(*this);
 }
 
 }  // namespace pb

@@ -30,6 +30,8 @@ enum class StreamNorms { kNone, kFirst, kAll };
 
 enum class Activation { kSilu, kGeluTanh, kGelu, kSigmoid };
 
+inline constexpr int kMaxExperts = 4096;  // of a layer
+
 // Mixtures of experts: in some layers the MLP is many small ones, of which every row takes few.
 struct MoeConfig {
   int n_experts = 0;          // of a layer that has any; 0 = no layer has
@@ -43,6 +45,10 @@ struct MoeConfig {
   bool beside_mlp = false;  // layers have their MLP too; what both give is normed and summed
   // Layers have their MLP too, of which every row gets as much as the sigmoid of a product says.
   bool shared_expert = false;
+  // How much an expert counts is the sigmoid of its logit, and not a softmax; chosen are those of
+  // the greatest sigmoids, to each of which the layer may add a bias.
+  bool sigmoid = false;
+  float weight_scale = 1.0f;   // multiplies how much each counts
   std::vector<bool> in_layer;  // (n_layers); empty where no layer has experts
 };
 
@@ -65,6 +71,15 @@ struct DeltaShape {
   int head_step() const { return in_turn ? n_key_heads : 1; }
   int row_size() const { return n_channels() + value_size() + 2 * n_value_heads; }
   int state_size() const { return value_size() * key_dim + (conv_size - 1) * n_channels(); }
+};
+
+// Sizes of layers of gated short convolutions (ops/recurrent.h).
+struct ShortConvShape {
+  int width = 0;      // channels; 0 = no layer is one
+  int conv_size = 0;  // rows that a convolution sees, the row itself included: 2 or more
+
+  int row_size() const { return 3 * width; }
+  int state_size() const { return (conv_size - 1) * width; }
 };
 
 // What layers of a model may differ in, besides windows, frequencies and experts.
@@ -119,8 +134,10 @@ struct ModelConfig {
   int layer_input_size = 0;
   float layer_input_scale = 1.0f;
   bool attention_gate = false;  // what attention gives is multiplied by the sigmoid of a product
+  // Recurrent layers are all of one kind, of which the model has a shape.
   DeltaShape delta;
-  std::vector<bool> delta_layers;  // (n_layers): recurrent, without attention; empty: none is
+  ShortConvShape short_conv;
+  std::vector<bool> recurrent_layers;  // (n_layers): without attention; empty: none is
 
   int q_size() const { return n_heads * head_dim; }
   int kv_size() const { return n_kv_heads * head_dim; }
@@ -136,8 +153,12 @@ struct ModelConfig {
   bool has_experts(int layer) const {
     return moe.n_experts > 0 && moe.in_layer[static_cast<size_t>(layer)];
   }
+  int state_size() const {  // floats of a recurrent layer's state
+    return has_short_conv() ? short_conv.state_size() : delta.state_size();
+  }
+  bool has_short_conv() const { return short_conv.width > 0; }
   bool is_recurrent(int layer) const {
-    return !delta_layers.empty() && delta_layers[static_cast<size_t>(layer)];
+    return !recurrent_layers.empty() && recurrent_layers[static_cast<size_t>(layer)];
   }
   // Whether the residual stream goes on from the norm before attention, or before the MLP.
   bool attn_norm_in_stream(int layer) const {

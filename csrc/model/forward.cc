@@ -62,8 +62,9 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
     attn_gate_ = floats(backend, limits.n_ubatch, config.q_size());
     ungated_ = backend.make_activations(limits.n_ubatch, config.q_size(), DType::kF32);
   }
-  if (!config.delta_layers.empty()) {
-    delta_out_ = floats(backend, limits.n_ubatch, config.delta.value_size());
+  if (!config.recurrent_layers.empty()) {
+    const int width = config.has_short_conv() ? config.short_conv.width : config.delta.value_size();
+    recurrent_out_ = floats(backend, limits.n_ubatch, width);
   }
   if (config.post_norm || config.moe.shared_expert)
     block_out_ = floats(backend, limits.n_ubatch, config.hidden_size);
@@ -86,6 +87,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
                    .both_ways = !config.causal,
                    .storages = limits.storages,
                    .delta = config.delta,
+                   .short_conv = config.short_conv,
                    .state_group = limits.state_group,
                    .vocab_size = config.vocab_size,
                    .block_size = limits.block_size,
@@ -186,21 +188,28 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
   leave_block(n_rows, attended, w.o, w.attn_post_norm);
 }
 
-// x += W_o delta_rule(W_qkv norm(x))
+// x += W_o delta_rule(W_qkv norm(x)), or W_o short_conv(W_in norm(x))
 void Forward::recurrent_block(int n_rows, int layer, ModelKv& kv) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerPlace place = kv.places[static_cast<size_t>(layer)];
-  const DeltaLayer delta{.shape = config_.delta,
-                         .layer = place.layer,
-                         .convolution = &w.delta->convolution,
-                         .decay = &w.delta->decay,
-                         .decay_bias = &w.delta->decay_bias,
-                         .norm = &w.delta->norm};
   entering_products(n_rows, w.attn_norm, false, {{w.qkv, qkv_}});
   KvStorage& states = kv.storages[static_cast<size_t>(place.storage)];
-  backend_.recurrent()->delta_rule(qkv_, n_rows, delta, states, delta_out_);
+  RecurrentOperations& operations = *backend_.recurrent();
+  if (config_.has_short_conv()) {
+    const ShortConvLayer conv{
+        .shape = config_.short_conv, .layer = place.layer, .convolution = pointer(w.short_conv)};
+    operations.short_conv(qkv_, n_rows, conv, states, recurrent_out_);
+  } else {
+    const DeltaLayer delta{.shape = config_.delta,
+                           .layer = place.layer,
+                           .convolution = &w.delta->convolution,
+                           .decay = &w.delta->decay,
+                           .decay_bias = &w.delta->decay_bias,
+                           .norm = &w.delta->norm};
+    operations.delta_rule(qkv_, n_rows, delta, states, recurrent_out_);
+  }
   const Activations& out = attended_.made_for(
-      w.o, n_rows, [&](Activations& rounded) { backend_.round(delta_out_, n_rows, rounded); });
+      w.o, n_rows, [&](Activations& rounded) { backend_.round(recurrent_out_, n_rows, rounded); });
   leave_block(n_rows, out, w.o, {});
 }
 

@@ -7,12 +7,12 @@
 // team 2024, arXiv:2501.00656). Gemma 4: shapes by layer, shared keys and values, inputs of layers
 // (LayerInputs), experts beside an MLP. gpt-oss: sinks of attention, experts with biases (OpenAI
 // 2025, arXiv:2508.10925). Qwen 3.5: layers of the gated delta rule (ops/recurrent.h), attention
-// with a gate (Qwen team 2025, arXiv:2505.06708). Granite: scaled embedding, scores and logits.
-// GPT-2: pre-norm blocks with LayerNorm, learned positions and a plain GELU MLP (Radford et al.
-// 2019). BERT: each block is normed with what it is added to, x = norm(x + f(x)) (Devlin et al.
-// 2019, arXiv:1810.04805), computed as a norm in place before the next block; ModernBERT: attention
-// to both sides within windows (Warner et al. 2024, arXiv:2412.13663). What differs is data in
-// ModelConfig and Weights.
+// with a gate (Qwen team 2025, arXiv:2505.06708). LFM2: layers of short convolutions (Liquid AI
+// 2025, arXiv:2511.23404). Granite: scaled embedding, scores and logits. GPT-2: pre-norm blocks
+// with LayerNorm, learned positions and a plain GELU MLP (Radford et al. 2019). BERT: each block is
+// normed with what it is added to, x = norm(x + f(x)) (Devlin et al. 2019, arXiv:1810.04805),
+// computed as a norm in place before the next block; ModernBERT: attention to both sides within
+// windows (Warner et al. 2024, arXiv:2412.13663). What differs is data in ModelConfig and Weights.
 #pragma once
 
 #include <cstdint>
@@ -96,10 +96,10 @@ class Forward {
 
   Buffer x_;                      // (n_ubatch, hidden) f32: the residual stream
   ActivationSet normed_;          // (n_ubatch, hidden)
-  Buffer qkv_;                    // (n_ubatch, q_size + 2 kv_size or delta.row_size()) f32
+  Buffer qkv_;                    // (n_ubatch, columns of the layers' qkv) f32
   Buffer attn_gate_;              // (n_ubatch, q_size) f32, where attention has a gate
   Activations ungated_;           // (n_ubatch, q_size) of kF32, likewise
-  Buffer delta_out_;              // (n_ubatch, delta.value_size()) f32, of recurrent layers
+  Buffer recurrent_out_;          // (n_ubatch, columns of their o) f32, of recurrent layers
   ActivationsByWidth attended_;   // (n_ubatch, q_size)
   Buffer gate_up_;                // (n_ubatch, 2 intermediate or intermediate) f32
   ActivationsByWidth activated_;  // (n_ubatch, intermediate)

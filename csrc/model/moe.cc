@@ -63,8 +63,13 @@ void Moe::compute(int n_rows, const Experts& experts, const Norm& router_norm, c
   Activations& of_router = normed.of(experts.router.dtype);
   backend_.norm(x, {.n = n_rows}, router_norm, of_router);
   backend_.matmul(of_router, n_rows, experts.router, router_logits_, Store::kSet);
-  operations.route(router_logits_, n_rows, config_.moe.normalised,
-                   experts.scales ? &*experts.scales : nullptr, routing_);
+  operations.route(router_logits_, n_rows,
+                   {.sigmoid = config_.moe.sigmoid,
+                    .bias = experts.bias ? &*experts.bias : nullptr,
+                    .normalised = config_.moe.normalised,
+                    .scale = config_.moe.weight_scale,
+                    .scales = experts.scales ? &*experts.scales : nullptr},
+                   routing_);
 
   Activations& of_experts = normed.of(experts.gate_up.dtype());
   if (&of_experts != &of_router || &norm != &router_norm) {

@@ -14,7 +14,7 @@ namespace {
 // Heads have sizes that the backend has attention, and the gated delta rule, for.
 void check_heads(const ModelConfig& config, Backend& backend) {
   const int key_dim = config.delta.key_dim;
-  if (!config.delta_layers.empty() && key_dim > backend.recurrent()->max_key_dim()) {
+  if (!config.recurrent_layers.empty() && key_dim > backend.recurrent()->max_key_dim()) {
     throw Error(ErrorCode::kConfig,
                 "config.delta.key_dim is " + std::to_string(key_dim) + " (" + config.architecture +
                     "); device '" + backend.device() + "' takes sizes up to " +
@@ -50,7 +50,8 @@ Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType 
   const bool has_sinks = std::ranges::any_of(
       tensors, [](const auto& tensor) { return tensor.first.ends_with(".sinks.weight"); });
   if (has_sinks && !backend.has_attention_sinks()) refuse("attention with sinks");
-  if (!config.delta_layers.empty() && backend.recurrent() == nullptr) refuse("recurrent layers");
+  if (!config.recurrent_layers.empty() && backend.recurrent() == nullptr)
+    refuse("recurrent layers");
   if (config.varies_layers() && !backend.varies_layers()) {
     refuse("layers of unlike shapes, shared keys and values, or inputs of layers");
   }

@@ -29,14 +29,15 @@ namespace pb {
 //   layers.{i}.sinks.weight (heads) · layers.{i}.attn_gate.weight (q_size, hidden)
 //   layers.{i}.delta.{qkv,z,b,a,o}.weight, .delta.convolution (channels, conv_size),
 //   .delta.{decay,decay_bias} (value_heads), .delta.norm.weight (value_dim): instead of those of
-//   attention, in a recurrent layer
+//   attention, in a recurrent layer; or layers.{i}.short_conv.in.weight (3 hidden, hidden),
+//   .short_conv.o.weight (hidden, hidden), .short_conv.convolution (hidden, conv_size)
 //   layers.{i}.router.{weight,bias} (experts, hidden),
 //   layers.{i}.experts.{e}.{gate,up,down}.{weight,bias}:
 //   instead of gate, up and down, where the layer has experts, or beside them; then with
 //   layers.{i}.{router_norm,experts_norm,mlp_out_norm,experts_out_norm}.weight (hidden) ·
-//   layers.{i}.expert_scales.weight (experts); or with layers.{i}.shared_gate (hidden), where the
-//   MLP is a shared expert
-//   final_norm.{weight,bias} · head.weight
+//   layers.{i}.expert_scales.weight (experts); with layers.{i}.expert_bias (experts); or with
+//   layers.{i}.shared_gate (hidden), where the MLP is a shared expert final_norm.{weight,bias} ·
+//   head.weight
 using TensorMap = std::map<std::string, TensorView>;
 
 // Matrices over one input, whose outputs lie side by side: one where their dtypes allow it.
@@ -67,6 +68,7 @@ struct Experts {
   ExpertMatrices gate_up;        // of (2 moe.intermediate, hidden): gate, then up
   ExpertMatrices down;           // of (hidden, moe.intermediate)
   std::optional<Vector> scales;  // (n_experts): of how much an expert's result counts
+  std::optional<Vector> bias;    // (n_experts): of its sigmoid, where experts are chosen
 };
 
 // Norms of a layer with experts beside its MLP.
@@ -102,15 +104,16 @@ struct DeltaWeights {
 struct LayerWeights {
   std::optional<Norm> attn_norm;  // (hidden), of what enters attention
   // (q_size + 2 kv_size, hidden): q, then k, then v; q alone without KV of its own; of a recurrent
-  // layer (delta.row_size(), hidden)
+  // layer (delta.row_size() or short_conv.row_size(), hidden)
   Matrices qkv;
   Matrices attn_gate;  // (q_size, hidden), of what attention gives; empty where there is none
-  std::optional<Norm> q_norm;          // (head_dim), over each head of q, or (q_size)
-  std::optional<Norm> k_norm;          // (head_dim), over each head of k, or (kv_size)
-  std::optional<Norm> v_norm;          // (head_dim) of ones, over each head of v
-  std::optional<Vector> sinks;         // (n_heads): a logit that takes part in its softmax alone
-  Matrix o;                            // (hidden, q_size), or (hidden, delta.value_size())
-  std::optional<DeltaWeights> delta;   // of a recurrent layer
+  std::optional<Norm> q_norm;   // (head_dim), over each head of q, or (q_size)
+  std::optional<Norm> k_norm;   // (head_dim), over each head of k, or (kv_size)
+  std::optional<Norm> v_norm;   // (head_dim) of ones, over each head of v
+  std::optional<Vector> sinks;  // (n_heads): a logit that takes part in its softmax alone
+  Matrix o;  // (hidden, q_size), or (hidden, delta.value_size()), or (hidden, short_conv.width)
+  std::optional<DeltaWeights> delta;   // of a recurrent layer of the gated delta rule
+  std::optional<Vector> short_conv;    // (conv_size, width), of one of a short convolution
   std::optional<Norm> attn_post_norm;  // (hidden), of what attention adds
   std::optional<Norm> mlp_norm;        // (hidden), of what enters the MLP
   Matrices gate_up;  // (2 intermediate, hidden): gate, then up; up alone where not gated

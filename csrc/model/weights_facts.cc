@@ -70,8 +70,10 @@ size_t Weights::bytes() const {
       total += w.delta->convolution.values.bytes() + w.delta->decay.values.bytes() +
                w.delta->decay_bias.values.bytes() + bytes_of(w.delta->norm);
     }
+    if (w.short_conv) total += w.short_conv->values.bytes();
     if (w.experts) total += w.experts->gate_up.table.bytes() + w.experts->down.table.bytes();
     if (w.experts && w.experts->scales) total += w.experts->scales->values.bytes();
+    if (w.experts && w.experts->bias) total += w.experts->bias->values.bytes();
     if (!w.beside) continue;
     total += bytes_of(w.beside->router) + bytes_of(w.beside->experts) +
              bytes_of(w.beside->mlp_out) + bytes_of(w.beside->experts_out);

@@ -72,7 +72,13 @@ class WeightsLoader {
     const int inner = shape.intermediate_size;
     LayerWeights w;
     if (config_.pre_norm) w.attn_norm = norm(prefix + "attn_norm", hidden);
-    config_.is_recurrent(number) ? recurrent(w, prefix + "delta.") : attention(w, shape, prefix);
+    if (!config_.is_recurrent(number)) {
+      attention(w, shape, prefix);
+    } else if (config_.has_short_conv()) {
+      short_conv(w, prefix + "short_conv.");
+    } else {
+      delta(w, prefix + "delta.");
+    }
     if (config_.post_norm) w.attn_post_norm = norm(prefix + "attn_post_norm", hidden);
     if (config_.pre_norm) w.mlp_norm = norm(prefix + "mlp_norm", hidden);
     if (config_.has_experts(number)) {
@@ -128,7 +134,7 @@ class WeightsLoader {
   }
 
   // Its gates, b and a, are f32: a state is multiplied by what comes of them at every row.
-  void recurrent(LayerWeights& w, const std::string& prefix) {
+  void delta(LayerWeights& w, const std::string& prefix) {
     const int hidden = config_.hidden_size;
     const DeltaShape& delta = config_.delta;
     const int n_heads = delta.n_value_heads;
@@ -141,18 +147,23 @@ class WeightsLoader {
     Matrix& of_gates = w.qkv.emplace_back(matrix(gates, std::array<TensorView, 2>{}, DType::kF32));
     of_gates.first_out = first_gate;
     of_gates.n_beside = delta.row_size();
-    w.delta = {.convolution = convolution(prefix + "convolution"),
+    w.delta = {.convolution = convolution(prefix, delta.n_channels(), delta.conv_size),
                .decay = vector(prefix + "decay", n_heads),
                .decay_bias = vector(prefix + "decay_bias", n_heads),
                .norm = norm(prefix + "norm", delta.value_dim)};
     w.o = linear(prefix, "o", hidden, delta.value_size());
   }
 
+  void short_conv(LayerWeights& w, const std::string& prefix) {
+    const ShortConvShape& shape = config_.short_conv;
+    w.qkv = stacked(prefix, {{"in", shape.row_size()}}, config_.hidden_size);
+    w.short_conv = convolution(prefix, shape.width, shape.conv_size);
+    w.o = linear(prefix, "o", config_.hidden_size, shape.width);
+  }
+
   // By tap, then by channel: the checkpoint's, turned round.
-  Vector convolution(const std::string& name) {
-    const int n_channels = config_.delta.n_channels();
-    const int n_taps = config_.delta.conv_size;
-    const TensorView& view = checkpoint_.get(name, n_channels, n_taps);
+  Vector convolution(const std::string& prefix, int n_channels, int n_taps) {
+    const TensorView& view = checkpoint_.get(prefix + "convolution", n_channels, n_taps);
     refuse_blocks(view, "a convolution");
     std::vector<float> values;
     for (int tap = 0; tap < n_taps; ++tap) {
@@ -223,6 +234,9 @@ class WeightsLoader {
     e.router = matrix(router, router_bias, DType::kF32);
     if (config_.moe.beside_mlp) {
       e.scales = vector(prefix + "expert_scales.weight", config_.moe.n_experts);
+    }
+    if (config_.moe.sigmoid && checkpoint_.has(prefix + "expert_bias")) {
+      e.bias = vector(prefix + "expert_bias", config_.moe.n_experts);
     }
     std::vector<Matrix> gate_up, down;
     for (size_t i = 0; i < downs.size(); ++i) {

@@ -25,6 +25,15 @@ struct Routing {
   Buffer work;     // of the device: how it shares the pairs among its threads
 };
 
+// How a layer's router chooses experts and weighs them.
+struct RoutingRule {
+  bool sigmoid = false;            // a score is the logit's sigmoid; else it is the logit
+  const Vector* bias = nullptr;    // (n_experts), added to scores where experts are chosen; or null
+  bool normalised = false;         // the weights of a row's experts sum to 1, nearly if `sigmoid`
+  float scale = 1.0f;              // multiplies weights
+  const Vector* scales = nullptr;  // (n_experts), likewise, or null: all 1
+};
+
 // The matrix of each expert of a layer, all of one shape and dtype.
 struct ExpertMatrices {
   std::vector<Matrix> of;  // (n_experts)
@@ -32,6 +41,8 @@ struct ExpertMatrices {
 
   DType dtype() const { return of.front().dtype; }
 };
+
+inline constexpr float kSigmoidSumEps = 1e-6f;
 
 class ExpertOperations {
  public:
@@ -43,11 +54,12 @@ class ExpertOperations {
   // At load: `matrices`, one an expert, as products take them.
   virtual ExpertMatrices collect(std::vector<Matrix> matrices) = 0;
 
-  // In a pass: chooses for every row the n_per_row experts of the greatest logits; of equal ones
+  // In a pass: chooses for every row the n_per_row experts of the greatest scores; of equal ones
   // that of the lower number. Weights are the softmax over all experts, or over the chosen ones
-  // where `normalised`, times the expert's scale.
-  // logits (n_rows, n_experts) f32; scales (n_experts), null = all 1
-  virtual void route(const Buffer& logits, int n_rows, bool normalised, const Vector* scales,
+  // where `normalised`; or, of sigmoids, the scores without biases, divided where `normalised` by
+  // their sum and kSigmoidSumEps.
+  // logits (n_rows, n_experts) f32
+  virtual void route(const Buffer& logits, int n_rows, const RoutingRule& rule,
                      Routing& routing) = 0;
 
   // out[pair] = x[row of the pair].  x (n_rows, n_in) -> out (n_rows * n_per_row, n_in)

@@ -1,4 +1,5 @@
-// The operations of recurrent layers: what they keep of a sequence is a state of fixed size.
+// The operations of recurrent layers: what they keep of a sequence is a state of fixed size. What
+// follows the sequence's last row of a block is kept in that block (kv/layer_groups.h).
 //
 // The gated delta rule (Yang, Kautz, Hatamizadeh 2024, arXiv:2412.06464). A layer has n_key_heads
 // heads of queries and keys, and n_value_heads of values, a multiple: several go with a key head
@@ -7,11 +8,13 @@
 //   q, k      = q / |q| / sqrt(key_dim), k / |k|
 //   S         = exp(decay softplus(a + decay_bias)) S        of each value head, (key_dim,
 //   value_dim) S         = S + k (sigmoid(b) (v - S^T k))^T y         = RMSNorm(S^T q) silu(z)
-// The state is S of all value heads, then the inputs of the last conv_size - 1 rows. What follows
-// the sequence's last row of a block is kept in that block (kv/layer_groups.h).
-//
+// The state is S of all value heads, then the inputs of the last conv_size - 1 rows.
 // Rows are computed one after another, whatever the pass: chunked forms of the rule would round
 // otherwise at every other chunk.
+//
+// The gated short convolution (LFM2: Liquid AI 2025, arXiv:2511.23404). Of each row:
+//   y = c * convolution over u = b * x of the row and of the conv_size - 1 rows before it
+// The state is u of the last conv_size - 1 rows.
 #pragma once
 
 #include <limits>
@@ -33,6 +36,13 @@ struct DeltaLayer {
   const Norm* norm = nullptr;           // (value_dim), of each value head
 };
 
+// The columns of a row of a layer's product, (width) each: b · c · x
+struct ShortConvLayer {
+  ShortConvShape shape;
+  int layer = 0;                        // of the storage of states
+  const Vector* convolution = nullptr;  // (conv_size, width): the last is of the row itself
+};
+
 class RecurrentOperations {
  public:
   virtual ~RecurrentOperations() = default;
@@ -43,11 +53,15 @@ class RecurrentOperations {
   // At load: states of n_blocks blocks, shape.state_size() floats a layer or a little more where
   // that is padded. All of one shape.
   virtual KvStorage make_states(int n_blocks, int n_layers, const DeltaShape& shape) = 0;
+  virtual KvStorage make_states(int n_blocks, int n_layers, const ShortConvShape& shape) = 0;
 
   // In a pass: y of every row, and the states.
   // x (n_rows, shape.row_size()) f32 -> y (n_rows, shape.value_size()) f32
   virtual void delta_rule(const Buffer& x, int n_rows, const DeltaLayer& layer, KvStorage& states,
                           Buffer& y) = 0;
+  // x (n_rows, shape.row_size()) f32 -> y (n_rows, shape.width) f32
+  virtual void short_conv(const Buffer& x, int n_rows, const ShortConvLayer& layer,
+                          KvStorage& states, Buffer& y) = 0;
 };
 
 }  // namespace pb

@@ -62,9 +62,8 @@ def _model_facts(model: LoadedModel) -> dict[str, str]:
 
 
 def _heads(config: ModelConfig) -> str:
-    delta = config.delta
-    with_attention = [i for i in range(config.n_layers) if not (delta and delta.in_layer[i])]
-    shapes = [config.shape(layer) for layer in with_attention]
+    layers = enumerate(config.recurrent_layers)
+    shapes = [config.shape(layer) for layer, is_recurrent in layers if not is_recurrent]
     unlike = dict.fromkeys((shape.head_dim, shape.n_kv_heads) for shape in shapes)
     return "; ".join(f"{config.n_heads} of {size}, {n_kv} for KV" for size, n_kv in unlike)
 

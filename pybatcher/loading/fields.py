@@ -121,6 +121,10 @@ class Fields:
         """Return the same object with the fields of `defaults` that are absent; null stays null."""
         return Fields({**defaults, **self._values}, self.source)
 
+    def with_values(self, values: Mapping[str, Any]) -> Fields:
+        """Return the same object with these fields instead of its own."""
+        return Fields({**self._values, **values}, self.source)
+
     def refuse_unless(self, name: str, *allowed: object) -> None:
         """Raise ModelFormatError if the field is set to none of the `allowed` values."""
         value = self._values.get(name)

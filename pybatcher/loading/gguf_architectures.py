@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from . import gguf_gemma4, gguf_qwen35
+from . import gguf_gemma4, gguf_lfm2, gguf_qwen35
 from .families import gemma, gpt_oss, granite, llama, ministral, olmo, phi3, smollm3
 from .fields import Fields
 from .gguf_encoders import (
@@ -59,6 +59,7 @@ class GgufArchitecture:
     width: the key of the MLP's width, or of the shared expert's.
     read_encoder: reads the configuration of one that is not Llama-like, instead of `change`.
     own_rules: instead of `rules` and `names`, with GGUF's names as sources.
+    plain: the metadata with one size where the file has one for each layer.
     """
 
     change: Callable[[ArchitectureKeys, ModelConfig], ModelConfig] = lambda _, config: config
@@ -79,6 +80,7 @@ class GgufArchitecture:
     width: str = "feed_forward_length"
     read_encoder: Callable[[ArchitectureKeys, LlamaSizes, int], ModelConfig] | None = None
     own_rules: Callable[[ModelConfig, Mapping[str, Tensor]], Iterator[TensorRule]] | None = None
+    plain: Callable[[ArchitectureKeys], Fields] = lambda keys: keys.fields
 
 
 def _gemma2(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
@@ -214,6 +216,16 @@ ARCHITECTURES = {
         config_name="qwen3_5_moe",
         has_rotary_dim=True,
         unused=gguf_qwen35.unused_tensors,
+    ),
+    "lfm2": GgufArchitecture(
+        change=gguf_lfm2.change, own_rules=gguf_lfm2.rules, plain=gguf_lfm2.plain
+    ),
+    "lfm2moe": GgufArchitecture(
+        change=gguf_lfm2.change,
+        own_rules=gguf_lfm2.rules,
+        plain=gguf_lfm2.plain,
+        experts=GgufExperts(always=True, sigmoid=True, dense_first=True),
+        config_name="lfm2_moe",
     ),
     "qwen3moe": GgufArchitecture(experts=GgufExperts(always=True), config_name="qwen3_moe"),
     "gemma2": GgufArchitecture(change=_gemma2, rules=gemma.gguf_rules, has_windows=True),

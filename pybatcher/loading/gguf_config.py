@@ -44,7 +44,7 @@ def read_config(
         keys.refuse_unless("attention.sliding_window", 0)
     if not own.has_attention_scale:
         keys.refuse_unless("attention.scale")
-    sizes = read_sizes(fields, _names(architecture, own.width))
+    sizes = read_sizes(own.plain(keys), _names(architecture, own.width))
     keys.refuse_unless("attention.value_length", sizes.head_dim)
     if own.read_encoder is not None:
         return own.read_encoder(keys, sizes, vocab_size)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .gguf_keys import ArchitectureKeys
-from .limits import MAX_WIDTH
+from .limits import MAX_LAYERS, MAX_WIDTH
 from .llama_config import LlamaSizes
 from .model_config import ModelConfig
 from .moe import MAX_EXPERTS, MAX_EXPERTS_OF_MODEL, MoeConfig
@@ -20,6 +20,7 @@ __all__ = ["GgufExperts", "expert_rules", "read_moe"]
 
 # llama.cpp's gating functions.
 _SOFTMAX = 1
+_SIGMOID = 2
 _SOFTMAX_OF_CHOSEN = 3
 
 
@@ -29,7 +30,8 @@ class GgufExperts:
 
     always: every file has some. wide_as_mlp: as wide as the model's MLP where the file does not
     say. softmax_of_chosen: weights are the softmax over the chosen experts, not over all.
-    swiglu_limit, swiglu_alpha, beside_mlp, shared_expert: as `MoeConfig` has them.
+    swiglu_limit, swiglu_alpha, beside_mlp, shared_expert, sigmoid: as `MoeConfig` has them.
+    dense_first: a key may say that so many layers from the first on have none.
     """
 
     always: bool = False
@@ -39,6 +41,8 @@ class GgufExperts:
     swiglu_alpha: float = 1.0
     beside_mlp: bool = False
     shared_expert: bool = False
+    sigmoid: bool = False
+    dense_first: bool = False
 
 
 def read_moe(
@@ -61,22 +65,34 @@ def read_moe(
         return None
     if n_experts * sizes.n_layers > MAX_EXPERTS_OF_MODEL:
         raise keys.error("expert_count", f"at most {MAX_EXPERTS_OF_MODEL} experts in all layers")
-    gating = _SOFTMAX_OF_CHOSEN if experts.softmax_of_chosen else _SOFTMAX
+    gating = _SIGMOID if experts.sigmoid else _SOFTMAX
+    gating = _SOFTMAX_OF_CHOSEN if experts.softmax_of_chosen else gating
     keys.refuse_unless("expert_shared_count", int(experts.shared_expert))
     keys.refuse_unless("expert_gating_func", gating)
     keys.refuse_unless("expert_weights_norm", True)
-    keys.refuse_unless("expert_weights_scale", 0.0, 1.0)
+    scale = 1.0
+    if experts.sigmoid:
+        scale = keys.number("expert_weights_scale", 0.0, 1e6, 1.0) or 1.0
+    else:
+        keys.refuse_unless("expert_weights_scale", 0.0, 1.0)
+    n_dense = 0
+    if experts.dense_first:
+        n_dense = keys.integer("leading_dense_block_count", 0, MAX_LAYERS, 0)
+    if n_dense >= sizes.n_layers:
+        return None
     width = (sizes.intermediate_size,) if experts.wide_as_mlp else ()
     return MoeConfig(
         n_experts=n_experts,
         n_experts_per_row=keys.integer("expert_used_count", 1, n_experts),
         intermediate_size=keys.integer("expert_feed_forward_length", 1, MAX_WIDTH, *width),
         normalised=True,
-        in_layer=(True,) * sizes.n_layers,
+        in_layer=tuple(layer >= n_dense for layer in range(sizes.n_layers)),
         swiglu_limit=experts.swiglu_limit,
         swiglu_alpha=experts.swiglu_alpha,
         beside_mlp=experts.beside_mlp,
         shared_expert=experts.shared_expert,
+        sigmoid=experts.sigmoid,
+        weight_scale=scale,
     )
 
 
@@ -87,6 +103,8 @@ def expert_rules(config: ModelConfig, *, has_biases: bool = False) -> Iterator[T
         return
     hidden, inner = config.hidden_size, moe.intermediate_size
     for layer in range(config.n_layers):
+        if not moe.in_layer[layer]:
+            continue
         router = TensorRule(
             name=f"layers.{layer}.router.weight",
             source=f"blk.{layer}.ffn_gate_inp.weight",

@@ -32,7 +32,7 @@ MIXTURES = {"q4_k_m": "q4_k", "q5_k_m": "q5_k", "q6_k": "q6_k"}
 ENGINE_DTYPE = "int8"
 """Of matrices whose rows are no whole super-blocks."""
 
-_PLAIN = (".router.weight", ".delta.a.weight", ".delta.b.weight", ".delta.convolution")
+_PLAIN = (".router.weight", ".delta.a.weight", ".delta.b.weight", ".convolution")
 _FINER = "q6_k"
 _WIDTH = BLOCKS[_FINER].n_elements
 _FEW_EXPERTS, _LAYERS_OF_70B = 8, 80  # for which llama.cpp has rules of their own

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from .delta import DeltaConfig
 from .moe import MoeConfig
 from .rope import Rope
+from .short_conv import ShortConvConfig
 
 __all__ = ["LayerShape", "ModelConfig"]
 
@@ -65,7 +66,8 @@ class ModelConfig:
     layer_input_size: width of the part of a second embedding of a token that each layer takes;
         0: there is none. layer_input_scale: multiplies that embedding.
     attention_gate: what attention gives is multiplied by the sigmoid of a product of its input.
-    delta: the layers that are recurrent, and have no attention; None: none is.
+    delta, short_conv: the layers that are recurrent, and have no attention: of one of both kinds;
+        None: none is of that kind.
     """
 
     architecture: str
@@ -104,6 +106,13 @@ class ModelConfig:
     layer_input_scale: float = 1.0
     attention_gate: bool = False
     delta: DeltaConfig | None = None
+    short_conv: ShortConvConfig | None = None
+
+    @property
+    def recurrent_layers(self) -> tuple[bool, ...]:
+        """For each layer, whether it is recurrent."""
+        kind = self.delta or self.short_conv
+        return (False,) * self.n_layers if kind is None else kind.in_layer
 
     def shape(self, layer: int) -> LayerShape:
         """Return the shape of a layer."""

@@ -17,7 +17,8 @@ class MoeConfig:
     """Layers whose MLP is a mixture of experts: small gated MLPs, of which a row takes few.
 
     n_experts: of every layer that has any.
-    n_experts_per_row: a row takes the experts with the greatest router logits.
+    n_experts_per_row: a row takes the experts with the greatest router logits; of `sigmoid` those
+        with the greatest sums of a logit's sigmoid and of the expert's bias, if the layer has any.
     intermediate_size: of an expert.
     normalised: the weights of a row's experts sum to 1; False: the weights of all experts do.
     swiglu_limit: above 0: an expert is `down(g * sigmoid(swiglu_alpha * g) * (u + 1))`, where g is
@@ -28,6 +29,9 @@ class MoeConfig:
         what the layer's MLP would give.
     shared_expert: layers with experts have their MLP too, an expert that all rows share: what it
         gives counts as much as the sigmoid of a product says.
+    sigmoid: an expert counts as the sigmoid of its logit, not as a softmax; `normalised` divides by
+        the sum of a row's experts.
+    weight_scale: multiplies how much an expert counts.
     """
 
     n_experts: int
@@ -39,6 +43,8 @@ class MoeConfig:
     swiglu_alpha: float = 1.0
     beside_mlp: bool = False
     shared_expert: bool = False
+    sigmoid: bool = False
+    weight_scale: float = 1.0
 
     def replaces_mlp(self, layer: int) -> bool:
         """Return whether a layer has experts instead of its MLP."""

@@ -20,7 +20,7 @@ __all__ = ["ARCHITECTURES", "ENCODERS", "make_checkpoint", "make_module", "make_
 ARCHITECTURES = (
     *("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen3_5", "qwen3_5_moe", "mixtral"),
     *("gpt2", "gpt_oss", "gemma2", "gemma3", "gemma4", "granite", "olmo2", "olmo3", "smollm3"),
-    *("phi3", "ministral3"),
+    *("phi3", "ministral3", "lfm2", "lfm2_moe"),
 )
 
 ENCODERS = ("bert", "roberta", "xlm_roberta", "modernbert", "embedding_gemma")
@@ -62,6 +62,13 @@ _QWEN_3_5: dict[str, Any] = {
         "mrope_section": [2, 1, 1],
     },
 }
+_LFM2: dict[str, Any] = {
+    **_ROTARY,
+    "num_hidden_layers": 4,
+    "layer_types": ["conv", "full_attention", "conv", "conv"],
+    "block_auto_adjust_ff_dim": False,
+    "pad_token_id": None,
+}
 _BERT = {
     "vocab_size": 384,
     "hidden_size": 60,
@@ -93,6 +100,15 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "shared_expert_intermediate_size": 56,
         "num_experts": 6,
         "num_experts_per_tok": 3,
+    },
+    "lfm2": _LFM2,
+    "lfm2_moe": {
+        **_LFM2,
+        "moe_intermediate_size": 40,
+        "num_experts": 6,
+        "num_experts_per_tok": 3,
+        "num_dense_layers": 1,
+        "routed_scaling_factor": 1.7,
     },
     "mixtral": {**_ROTARY, "num_local_experts": 5, "num_experts_per_tok": 2},
     "gpt_oss": {
@@ -211,6 +227,8 @@ _CLASSES = {
     "qwen3_5": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM"),
     "qwen3_5_moe": ("Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM"),
     "mixtral": ("MixtralConfig", "MixtralForCausalLM"),
+    "lfm2": ("Lfm2Config", "Lfm2ForCausalLM"),
+    "lfm2_moe": ("Lfm2MoeConfig", "Lfm2MoeForCausalLM"),
     "gpt2": ("GPT2Config", "GPT2LMHeadModel"),
     "gpt_oss": ("GptOssConfig", "GptOssForCausalLM"),
     "gemma2": ("Gemma2Config", "Gemma2ForCausalLM"),
@@ -288,6 +306,8 @@ def make_module(
             for name, buffer in module.named_buffers():
                 if name.endswith("layer_scalar"):
                     buffer.copy_(torch.empty_like(buffer).uniform_(0.5, 1.5))
+                if name.endswith("expert_bias"):
+                    buffer.copy_(torch.empty_like(buffer).uniform_(-0.2, 0.2))
             for parameter in module.parameters():  # the rotary buffers stay float32
                 parameter.data = parameter.data.to(getattr(torch, dtype))
     return module.eval()

@@ -226,6 +226,10 @@ RECURRENT = {
     "ssm.inner_size": 64,
     "full_attention_interval": 2,
 }
+CONVOLVED = {
+    "attention.head_count_kv": np.array([0, 2, 0, 2], np.int32),
+    "shortconv.l_cache": 3,
+}
 OWN_KEYS: dict[str, dict[str, Any]] = {
     "bert": ENCODER,
     "modern-bert": ENCODER,
@@ -239,6 +243,8 @@ OWN_KEYS: dict[str, dict[str, Any]] = {
     "gpt-oss": {**SIZES, **EXPERTS, "attention.sliding_window": 32},
     "qwen3moe": {**SIZES, **EXPERTS},
     "granite": {**SIZES, "logit_scale": 8.0},
+    "lfm2": {**SIZES, **CONVOLVED},
+    "lfm2moe": {**SIZES, **EXPERTS, **CONVOLVED, "leading_dense_block_count": 1},
     "qwen35": {**SIZES, **RECURRENT},
     "qwen35moe": {**SIZES, **EXPERTS, **RECURRENT, "expert_shared_feed_forward_length": 48},
 }

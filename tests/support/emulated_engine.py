@@ -16,7 +16,12 @@ VOCAB = 203
 BLOCK = 16  # positions of a KV block
 SEGMENT = 256  # positions after which attention begins a new partial softmax state
 
-RECURRENT = ("qwen3_5", "qwen3_5_moe")  # whose states are kept where blocks and sequences end
+RECURRENT = {  # the name of their layers whose states are kept where blocks and sequences end
+    "qwen3_5": "linear_attention",
+    "qwen3_5_moe": "linear_attention",
+    "lfm2": "conv",
+    "lfm2_moe": "conv",
+}
 
 Floats = NDArray[np.float32]
 
@@ -31,7 +36,7 @@ def few_layers(architecture: str) -> dict[str, Any]:
     if architecture == "gemma4":  # it needs all to share what it shares
         return {}
     if architecture in RECURRENT:
-        return {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]}
+        return {"num_hidden_layers": 2, "layer_types": [RECURRENT[architecture], "full_attention"]}
     return {"n_layer" if architecture == "gpt2" else "num_hidden_layers": 2}
 
 

@@ -11,6 +11,7 @@ __all__ = [
     "gemma_fields",
     "gpt_oss_fields",
     "granite_fields",
+    "lfm2_shape",
     "olmo_fields",
 ]
 
@@ -118,3 +119,39 @@ def gemma_fields(rng: np.random.Generator, family: str, n_layers: int) -> dict[s
         full |= {"rope_type": "linear", "factor": 8.0}
     sliding = {"rope_type": "default", "rope_theta": float(rng.choice([1e4, 500.0]))}
     return {**fields, "rope_parameters": {"full_attention": full, "sliding_attention": sliding}}
+
+
+def lfm2_shape(
+    rng: np.random.Generator, family: str, shape: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Return the architecture of an LFM2 and a random configuration of it.
+
+    shape: a random one of Llama's fields. Layers of both kinds, in any order.
+    """
+    n_layers = shape["num_hidden_layers"]
+    more = rng.choice(["full_attention", "conv"], n_layers).tolist()
+    kinds = ["full_attention", "conv", *more]
+    fields: dict[str, Any] = {
+        "norm_eps": shape.pop("rms_norm_eps"),
+        "conv_L_cache": int(rng.integers(2, 6)),
+        "layer_types": rng.permutation(kinds[:n_layers]).tolist(),
+        "pad_token_id": None,
+    }
+    if family == "lfm2":
+        adjusted = {
+            "block_auto_adjust_ff_dim": bool(rng.integers(2)),
+            "block_multiple_of": int(rng.integers(1, 9)),
+            "block_ffn_dim_multiplier": float(rng.choice([1.0, 1.3])),
+        }
+        return family, {**shape, **fields, **adjusted}
+    n_experts = int(rng.integers(4, 17))
+    experts = {
+        "num_experts": n_experts,
+        "num_experts_per_tok": int(rng.integers(1, 5)),
+        "moe_intermediate_size": int(rng.integers(7, 70)),
+        "num_dense_layers": int(rng.integers(0, 2)),
+        "use_expert_bias": bool(rng.integers(3)),
+        "norm_topk_prob": bool(rng.integers(2)),
+        "routed_scaling_factor": float(rng.choice([0.6, 1.0, 2.5])),
+    }
+    return family, {**shape, **fields, **experts}

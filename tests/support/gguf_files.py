@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf_gemma4 import GEMMA4_PARTS, add_gemma4, gemma4_divisors, gemma4_name
+from gguf_lfm2 import LFM2_PARTS, add_lfm2, lfm2_name, lfm2_tensors
 from gguf_qwen35 import QWEN35_PARTS, add_qwen35, qwen35_name, qwen35_tensors
 from gpt_oss_files import gpt_oss_matrices
 from numpy.typing import NDArray
@@ -67,6 +68,7 @@ _ARCHITECTURES = {  # others: as in config.json
     "gpt_oss": "gpt-oss",
     "qwen3_5": "qwen35",
     "qwen3_5_moe": "qwen35moe",
+    "lfm2_moe": "lfm2moe",
 }
 _GEMMA_NORMS = {
     "post_attention_layernorm": "post_attention_norm",
@@ -81,6 +83,8 @@ _OWN_PARTS = {
     "olmo2": _GEMMA_NORMS,
     "qwen35": QWEN35_PARTS,
     "qwen35moe": QWEN35_PARTS,
+    "lfm2": LFM2_PARTS,
+    "lfm2moe": LFM2_PARTS,
 }
 _IN_PAIRS = ("llama", "granite", "smollm3", "mistral3")
 _PLAIN = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: Kind.BF16}
@@ -93,7 +97,7 @@ def gguf_name(name: str, architecture: str = "llama") -> str:
     whole = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
     if stem in whole:
         return f"{whole[stem]}.{kind}"
-    if (own := gemma4_name(name) or qwen35_name(name)) is not None:
+    if (own := lfm2_name(name) or gemma4_name(name) or qwen35_name(name)) is not None:
         return own
     _, _, layer, part = stem.split(".", 3)
     parts = {**_PARTS, **_OWN_PARTS.get(architecture, {})}
@@ -164,12 +168,14 @@ def write_gguf(
         tensors = gpt_oss_matrices(tensors)
     if architecture in ("qwen35", "qwen35moe"):
         tensors = dict(qwen35_tensors(tensors, config))
+    if architecture in ("lfm2", "lfm2moe"):
+        tensors = dict(lfm2_tensors(tensors))
     for name, weight in _with_stacked_experts(tensors):
         if architecture in _IN_PAIRS and name.split(".")[-2] in heads:
             weight = in_pairs(weight, heads[name.split(".")[-2]])
         given = gguf_name(name, architecture)
         chosen = kind(given) if callable(kind) else kind
-        is_small = any(part in given for part in ("ffn_gate_inp", "ssm_conv1d"))
+        is_small = any(part in given for part in ("ffn_gate_inp", "ssm_conv1d", "shortconv.conv"))
         if weight.ndim == 1 or is_small or given.endswith(".bias"):
             plus = 1.0 if architecture in ("gemma2", "gemma3") else 0.0
             writer.add_tensor(given, (weight.float() + plus).numpy())
@@ -206,7 +212,7 @@ def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_layer_norm_rms_eps(config.get("rms_norm_eps") or config["norm_eps"])
     if config.get("num_local_experts"):
         writer.add_expert_count(config["num_local_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
@@ -238,6 +244,8 @@ def _add_own_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         add_gemma4(writer, config)
     if architecture in ("qwen3_5_text", "qwen3_5_moe_text"):
         add_qwen35(writer, config)
+    if architecture in ("lfm2", "lfm2_moe"):
+        add_lfm2(writer, config)
     if architecture == "granite":
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])

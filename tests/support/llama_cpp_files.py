@@ -71,6 +71,7 @@ _DELTA = {
     "num_hidden_layers": 3,
     "layer_types": ["linear_attention", "full_attention", "linear_attention"],
 }
+_CONV = {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}
 # llama.cpp has the tanh form of GELU for these, whatever they were trained with.
 _BERT = {"hidden_act": "gelu"}
 _MODERN_BERT = {"hidden_activation": "gelu"}
@@ -167,6 +168,17 @@ MODELS = {
     "bert": Model("bert", _BERT, gelu=True),
     "modern-bert": Model("modernbert", _MODERN_BERT, gelu=True),
     "gemma-embedding": Model("embedding_gemma", _GEMMA_3, gelu=True),
+    "lfm2": Model("lfm2", {**_CONV, "tie_word_embeddings": True}),
+    "lfm2moe": Model(
+        "lfm2_moe",
+        {
+            **_CONV,
+            "moe_intermediate_size": 256,
+            "num_dense_layers": 1,
+            "routed_scaling_factor": 1.0,
+        },
+        _QWEN_EXPERTS,
+    ),
 }
 """By names for people. "narrow" has rows that are no whole super-blocks."""
 

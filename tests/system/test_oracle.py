@@ -22,6 +22,7 @@ from family_shapes import (
     gemma_fields,
     gpt_oss_fields,
     granite_fields,
+    lfm2_shape,
     olmo_fields,
 )
 from gemma4_shapes import GEMMA4, gemma4_shape
@@ -41,6 +42,7 @@ Floats = NDArray[np.float32]
 CLOSE = 1e-4
 N_PROMPT = 280  # past one segment of attention (256), so that partial softmax states are merged
 N_GREEDY = 64
+LFM2 = ("lfm2", "lfm2_moe")
 FAMILIES = (
     *("llama2", "llama3", "mistral", "qwen2", "qwen3", "smollm2", "gpt2", "linear", "yarn"),
     *("qwen3_moe", "mixtral", "gemma2", "gemma3", "granite", "olmo2", "olmo3"),
@@ -48,6 +50,7 @@ FAMILIES = (
     "gpt_oss",
     *GEMMA4,
     "granitemoehybrid",
+    *LFM2,
 )
 SEEDS = (1, 2, 3)
 
@@ -92,6 +95,8 @@ def random_shape(family: str, seed: int) -> tuple[str, dict[str, Any]]:
         return llama_like_shape(family, rng, shape)
     if family in GEMMA4:
         return gemma4_shape(family, rng, shape)
+    if family in LFM2:
+        return lfm2_shape(rng, family, shape)
     if family == "gpt2":
         n_head = int(rng.choice([1, 3, 5]))
         inner = [None, 77, 130][int(rng.integers(3))]

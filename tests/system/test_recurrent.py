@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from pybatcher import Batcher, BatcherStatistics, Completion, SamplingParams
 from pybatcher.engine import Engine
 from pybatcher.errors import InvalidRequestError
-from pybatcher.params.config import EngineConfig
+from pybatcher.loading import open_model
+from pybatcher.params.config import BLOCK_SIZE, EngineConfig
 from pybatcher.scheduling.plan import StepEntry, StepPlan
 from pybatcher.serving.runtime import Runtime, open_checkpoint
 from pybatcher.testing import FailStep, Fault, FaultyEngine
@@ -30,11 +31,10 @@ LENGTH = 300
 TEXT = [7 * i * i % 380 for i in range(LENGTH)]
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_checkpoint(
-        tmp_path_factory.mktemp("recurrent"), "qwen3_5", max_position_embeddings=1024
-    )
+@pytest.fixture(scope="module", params=["qwen3_5", "lfm2_moe"])
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp(request.param)
+    return make_checkpoint(directory, request.param, max_position_embeddings=1024)
 
 
 @pytest.fixture(scope="module")
@@ -141,11 +141,14 @@ def test_drafts_are_refused(path: Path) -> None:
 
 def test_what_is_told(path: Path) -> None:
     engine = Engine.load(path, n_ctx=1280, n_parallel=4)
-    assert engine.block_size == 128
+    has_large_states = open_model(path).config.delta is not None
+    assert engine.block_size == (128 if has_large_states else BLOCK_SIZE)
     facts = engine.description()
-    assert facts["kv_states"] == [(3, 2 * 4 + 4)]
-    state = 6 * 20 * 12 + 3 * (2 * 2 * 12 + 6 * 20)  # S, and the inputs of three rows
-    assert facts["kv_bytes"] >= 12 * 3 * 4 * state
+    n_states = 2 * 4 + 512 // engine.block_size
+    assert facts["kv_states"] == [(3, n_states)]
+    # S, and the inputs of three rows; or those of two.
+    state = 6 * 20 * 12 + 3 * (2 * 2 * 12 + 6 * 20) if has_large_states else 2 * 48
+    assert facts["kv_bytes"] >= n_states * 3 * 4 * state
     engine.close()
 
 

@@ -54,19 +54,23 @@ std::vector<int32_t> choices(const Routed& routed, size_t row, size_t n_rows, si
   return out;
 }
 
-void run_routing(Cases& cases, bool normalised) {
+constexpr int kRoutedExperts = 70;
+
+// rule: of sigmoids; null: of softmaxes.
+void run_routing(Cases& cases, bool normalised, const BySigmoid* rule) {
   constexpr int kRows = 40;
-  constexpr int kExperts = 70;
+  constexpr int kExperts = kRoutedExperts;
   constexpr int kPerRow = 6;
   constexpr int kRow = 17;
   std::vector<float> logits = Numbers(12).floats(size_t{kRows} * kExperts, 3.0f);
   logits[5] = logits[6] = logits[40] = 20.0f;
   const std::vector<float> scales = Numbers(13).floats(kExperts);
-  const std::string name = std::string("routing") + (normalised ? ", normalised" : "");
+  const std::string name = std::string(rule == nullptr ? "routing" : "routing by sigmoids") +
+                           (normalised ? ", normalised" : "");
   const auto routed = [&](int first, int n_rows) {
     const auto begin = logits.begin() + ptrdiff_t{first} * kExperts;
     return route_rows({begin, begin + ptrdiff_t{n_rows} * kExperts}, kExperts, kPerRow, normalised,
-                      scales);
+                      scales, 8, rule);
   };
   cases.run<int32_t>({name, name, false}, [&] {
     const Routed all = routed(0, kRows);
@@ -155,7 +159,10 @@ void run_clamped_swiglu(Cases& cases, DType dtype) {
 }  // namespace
 
 void run_expert_cases(Cases& cases) {
-  for (const bool normalised : {false, true}) run_routing(cases, normalised);
+  const BySigmoid by_sigmoid{.bias = Numbers(14).floats(kRoutedExperts, 0.3f), .scale = 1.7f};
+  for (const BySigmoid* const rule : {static_cast<const BySigmoid*>(nullptr), &by_sigmoid}) {
+    for (const bool normalised : {false, true}) run_routing(cases, normalised, rule);
+  }
   run_rows(cases);
   run_add_shared(cases);
   run_clamped_swiglu<float>(cases, DType::kF32);

@@ -31,6 +31,7 @@
 #endif
 #include "cpu/kernels/norm-inl.h"
 #include "cpu/kernels/rope-inl.h"
+#include "cpu/kernels/short_conv-inl.h"
 #include "cpu/kernels/softcap-inl.h"
 
 #define PB_STRING_OF(x) #x
@@ -117,6 +118,7 @@ const Kernels kKernels = {
     .merge_states = merge_states,
     .finish_attention = finish_attention,
     .delta_rule = delta_rule,
+    .short_conv = short_conv,
     .scale_logits = scale_logits,
     .exp = exp_of,
     .tanh = tanh_of,

@@ -37,7 +37,7 @@ __device__ __forceinline__ void convolve(const DeltaInputsParams& p, int channel
   const DeltaSizes& sizes = p.sizes;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int64_t row = blockIdx.x;
-  const DeltaRow of_row = p.rows[row];
+  const StateRow of_row = p.rows[row];
 #pragma unroll
   for (int j = 0; j < kLaneNumbers; ++j) numbers[j] = 0.0f;
   for (int tap = 0; tap < sizes.conv_size; ++tap) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cuda/kernels/device_code.h"
+#include "cuda/kernels/kept_inputs.cuh"
 #include "cuda/kernels/params_recurrent.h"
 
 namespace pb::cuda {
@@ -43,7 +44,7 @@ class DeltaColumns {
     stages_ = take_delta_stages(arrays, kKeys);
   }
 
-  __device__ __forceinline__ void run(const DeltaSequence& sequence) {
+  __device__ __forceinline__ void run(const StateSequence& sequence) {
     clear_padding();
     stage(sequence, 0);
     cp_async_commit();
@@ -80,7 +81,7 @@ class DeltaColumns {
   }
 
   // Begins to copy the rows from number `first` of the sequence on, if there are any.
-  __device__ __forceinline__ void stage(const DeltaSequence& sequence, int first) {
+  __device__ __forceinline__ void stage(const StateSequence& sequence, int first) {
     const int left = sequence.n_rows - first;
     const int n = left < kDeltaRows ? left : kDeltaRows;
     const int to = first / kDeltaRows % 2 * kDeltaRows;
@@ -189,43 +190,9 @@ class DeltaColumns {
   float4 state_[kSteps];
 };
 
-// Keeps the inputs of the last rows of each block, of a channel. In this order those that are
-// written where they were read are not read again.
-__device__ __forceinline__ void keep_inputs(const DeltaRuleParams& p, const DeltaSequence& sequence,
-                                            int channel) {
-  const DeltaSizes& sizes = p.sizes;
-  if (channel >= sizes.n_channels()) return;
-  const auto inputs_in = [&](int block) {
-    return p.states.data + block * p.states.block_stride + sizes.history() + channel;
-  };
-  const int n_kept = sizes.conv_size - 1;
-  const float* from = sequence.from < 0 ? nullptr : inputs_in(sequence.from);
-  const int32_t* block = p.blocks + sequence.first_block;
-  int place = sequence.first_place;
-  int n = 0;
-  for (int done = 0; done < sequence.n_rows; done += n) {
-    const int left = sequence.n_rows - done;
-    n = left < p.block_size - place ? left : p.block_size - place;
-    const int64_t first_row = sequence.first_row + done;
-    float* const to = inputs_in(*block++);
-    for (int i = 0; i < n_kept; ++i) {
-      const int row = n - n_kept + i;
-      float input = 0.0f;
-      if (row >= 0) {
-        input = p.x[(first_row + row) * sizes.row_size() + channel];
-      } else if (from != nullptr) {
-        input = from[static_cast<int64_t>(row + n_kept) * sizes.n_channels()];
-      }
-      to[static_cast<int64_t>(i) * sizes.n_channels()] = input;
-    }
-    from = to;
-    place = 0;
-  }
-}
-
 template <int kSteps>
 __device__ __forceinline__ void delta_rule(const DeltaRuleParams& p) {
-  const DeltaSequence sequence = p.sequences[blockIdx.x];
+  const StateSequence sequence = p.sequences[blockIdx.x];
   if (sequence.n_rows == 0) return;
   const int n_tiles = (p.sizes.value_dim + kDeltaColumns - 1) / kDeltaColumns;
   const int part = static_cast<int>(blockIdx.y);
@@ -233,7 +200,12 @@ __device__ __forceinline__ void delta_rule(const DeltaRuleParams& p) {
   if (part < n_parts) {
     DeltaColumns<kSteps>(p, part / n_tiles, part % n_tiles * kDeltaColumns).run(sequence);
   } else {
-    keep_inputs(p, sequence, static_cast<int>((part - n_parts) * kDeltaThreads + threadIdx.x));
+    const DeltaSizes& sizes = p.sizes;
+    const int channel = static_cast<int>((part - n_parts) * kDeltaThreads + threadIdx.x);
+    if (channel >= sizes.n_channels()) return;
+    const StateBlocks kept{p.states.data + sizes.history() + channel, p.states.block_stride};
+    keep_inputs(kept, sizes.n_channels(), sizes.conv_size - 1, sequence, p.blocks, p.block_size,
+                [&](int64_t row) { return p.x[row * sizes.row_size() + channel]; });
   }
 }
 

@@ -22,4 +22,5 @@
 #include "cuda/kernels/routing.cuh"
 #include "cuda/kernels/rows.cuh"
 #include "cuda/kernels/sampling.cuh"
+#include "cuda/kernels/short_conv.cuh"
 #include "cuda/kernels/softcap.cuh"

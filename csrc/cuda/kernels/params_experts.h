@@ -8,15 +8,19 @@ namespace pb::cuda {
 
 // -- routing --------------------------------------------------------------------------------------
 
-inline constexpr int kMostExperts = 4096;  // of a layer, as ModelConfig bounds them
+inline constexpr int kMostExperts = 4096;  // of a layer: kMaxExperts
 
 // The choice of each row's experts: a block, which is one warp, a row.
 struct RouteParams {
   const float* logits;  // (n_rows, n_experts)
+  const float* bias;    // (n_experts), or null: of scores, where experts are chosen
   const float* scales;  // (n_experts), or null: all 1
+  float scale;          // multiplies weights
+  float sum_eps;        // added to the sum of sigmoids
   int n_experts;
   int n_per_row;
-  int normalised;    // 1: weights are the softmax over the chosen experts; 0: over all
+  int sigmoid;       // 1: scores are sigmoids of logits; 0: they are the logits
+  int normalised;    // 1: weights are divided by the sum over the chosen; 0: over all, or not
   int32_t* experts;  // (n_rows, n_per_row): ascending
   float* weights;    // (n_rows, n_per_row)
 };

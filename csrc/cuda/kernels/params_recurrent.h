@@ -1,8 +1,9 @@
-// Parameters of the kernels of recurrent layers: the gated delta rule, as ops/recurrent.h has it.
-// Pointers are to device memory.
+// Parameters of the kernels of recurrent layers: the gated delta rule and the gated short
+// convolution, as ops/recurrent.h has them. Pointers are to device memory.
 //
-// A layer's part of a block of states is S (n_value_heads, value_dim, key_stride): a column after
-// another; then the inputs of the last rows (conv_size - 1, n_channels).
+// Of the delta rule, a layer's part of a block of states is S (n_value_heads, value_dim,
+// key_stride): a column after another; then the inputs of the last rows (conv_size - 1,
+// n_channels). Of a short convolution it is these inputs, (conv_size - 1, width).
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,31 @@
 #include "cuda/kernels/shared_bytes.h"
 
 namespace pb::cuda {
+
+// -- the passes of all kinds ----------------------------------------------------------------------
+
+// A row of a pass.
+struct StateRow {
+  int32_t n_before;  // rows of its sequence before it in the pass
+  int32_t from;      // the block whose states the sequence's first row goes on from; -1: none
+};
+
+// A sequence of a pass. Without rows it is nobody's, and nothing is written for it.
+struct StateSequence {
+  int32_t first_row;
+  int32_t n_rows;
+  int32_t first_place;  // of its first row, in its block
+  int32_t from;         // as of StateRow
+  int32_t first_block;  // where the blocks begin that its rows lie in, among those of the pass
+};
+
+// The states of a layer.
+struct StateBlocks {
+  float* data;           // of block 0, on 16 bytes
+  int64_t block_stride;  // numbers, a multiple of 4
+};
+
+// -- the gated delta rule -------------------------------------------------------------------------
 
 // Sizes of a layer.
 struct DeltaSizes {
@@ -42,33 +68,12 @@ struct DeltaSizes {
   }
 };
 
-// A row of a pass.
-struct DeltaRow {
-  int32_t n_before;  // rows of its sequence before it in the pass
-  int32_t from;      // the block whose states the sequence's first row goes on from; -1: none
-};
-
-// A sequence of a pass. Without rows it is nobody's, and nothing is written for it.
-struct DeltaSequence {
-  int32_t first_row;
-  int32_t n_rows;
-  int32_t first_place;  // of its first row, in its block
-  int32_t from;         // as of DeltaRow
-  int32_t first_block;  // where the blocks begin that its rows lie in, among those of the pass
-};
-
 // What becomes of a row's inputs before the rule.
 struct DeltaScratch {
   float* queries;  // (n_rows, n_key_heads, key_stride)
   float* keys;     // likewise
   float* values;   // (n_rows, n_value_heads, value_stride); the rule puts its results there
   float* gates;    // (n_rows, n_value_heads, 4): what is kept, what is learnt, q k, 0
-};
-
-// The states of a layer.
-struct DeltaStates {
-  float* data;           // of block 0, on 16 bytes
-  int64_t block_stride;  // numbers, a multiple of 4
 };
 
 inline constexpr unsigned kDeltaRowThreads = 128;  // of which each warp has a head
@@ -79,8 +84,8 @@ inline constexpr int kMostKeyDim = 256;
 struct DeltaInputsParams {
   DeltaSizes sizes;
   const float* x;  // (n_rows, row_size)
-  const DeltaRow* rows;
-  DeltaStates states;
+  const StateRow* rows;
+  StateBlocks states;
   const float* convolution;  // (conv_size, n_channels)
   const float* decay;        // (n_value_heads)
   const float* decay_bias;   // (n_value_heads)
@@ -96,10 +101,10 @@ inline constexpr int kDeltaRows = 8;      // in shared memory at once, twice
 struct DeltaRuleParams {
   DeltaSizes sizes;
   const float* x;  // (n_rows, row_size)
-  const DeltaSequence* sequences;
+  const StateSequence* sequences;
   const int32_t* blocks;
   int block_size;
-  DeltaStates states;
+  StateBlocks states;
   DeltaScratch scratch;
 };
 
@@ -126,6 +131,32 @@ struct DeltaOutputsParams {
   const float* weight;  // (value_dim)
   float eps;
   float* y;  // (n_rows, n_value_heads, value_dim)
+};
+
+// -- the gated short convolution ------------------------------------------------------------------
+
+inline constexpr unsigned kConvThreads = 128;
+
+// y of rows. Grid: rows, parts of kConvThreads channels.
+struct ShortConvParams {
+  int width;
+  int conv_size;
+  const float* x;  // (n_rows, 3 width): b, c, x
+  const StateRow* rows;
+  StateBlocks states;
+  const float* convolution;  // (conv_size, width)
+  float* y;                  // (n_rows, width)
+};
+
+// The states after each block's last row. Grid: sequences, parts of kConvThreads channels.
+struct ShortConvStatesParams {
+  int width;
+  int conv_size;
+  const float* x;  // as of ShortConvParams
+  const StateSequence* sequences;
+  const int32_t* blocks;
+  int block_size;
+  StateBlocks states;
 };
 
 }  // namespace pb::cuda

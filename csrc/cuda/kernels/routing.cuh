@@ -2,6 +2,7 @@
 // pairs, by counting. Only whole numbers are added atomically.
 #pragma once
 
+#include "cuda/kernels/activation.cuh"
 #include "cuda/kernels/device_code.h"
 #include "cuda/kernels/params_experts.h"
 
@@ -10,10 +11,10 @@ namespace {
 
 constexpr unsigned kEveryLane = 0xffffffffu;
 
-// A number that compares as `logit` does, equal ones alike (0 and -0 too); NaN is above all or
+// A number that compares as `score` does, equal ones alike (0 and -0 too); NaN is above all or
 // below all.
-__device__ __forceinline__ unsigned ordered(float logit) {
-  const unsigned bits = __float_as_uint(logit + 0.0f);  // -0 becomes 0
+__device__ __forceinline__ unsigned ordered(float score) {
+  const unsigned bits = __float_as_uint(score + 0.0f);  // -0 becomes 0
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
 
@@ -23,6 +24,8 @@ class Choice {
   // chosen (n_experts / 32, rounded up), shared by the warp.
   __device__ __forceinline__ Choice(const RouteParams& p, unsigned* chosen)
       : logits_(p.logits + static_cast<int64_t>(blockIdx.x) * p.n_experts),
+        bias_(p.bias),
+        is_sigmoid_(p.sigmoid != 0),
         n_experts_(p.n_experts),
         n_words_((p.n_experts + 31) / 32),
         lane_(static_cast<int>(threadIdx.x)),
@@ -31,14 +34,14 @@ class Choice {
     __syncwarp();
   }
 
-  // Chooses the expert of the greatest logit of those that are not chosen yet; of equal ones that
+  // Chooses the expert of the greatest score of those that are not chosen yet; of equal ones that
   // of the lower number. Returns its logit.
   __device__ __forceinline__ float take_greatest() {
     unsigned best = 0;
     int expert = kMostExperts;  // nobody's
     for (int i = 0; i < n_words_; ++i) {
       if (!is_there(i) || is_chosen(i)) continue;
-      const unsigned key = ordered(logits_[32 * i + lane_]);
+      const unsigned key = ordered(score(32 * i + lane_));
       if (expert < kMostExperts && key <= best) continue;
       best = key;
       expert = 32 * i + lane_;
@@ -75,30 +78,46 @@ class Choice {
   __device__ __forceinline__ float logit(int word) const { return logits_[expert(word)]; }
 
  private:
+  __device__ __forceinline__ float score(int expert) const {
+    const float logit = logits_[expert];
+    if (!is_sigmoid_) return logit;
+    return bias_ == nullptr ? sigmoid(logit) : sigmoid(logit) + bias_[expert];
+  }
+
   const float* logits_;
+  const float* bias_;
+  bool is_sigmoid_;
   int n_experts_;
   int n_words_;
   int lane_;
   unsigned* chosen_;
 };
 
-// The sum of a softmax: each lane adds its experts ascending, then lanes are added by a fixed tree.
+// What an expert counts before it is divided by a sum.
+__device__ __forceinline__ float weight_of(float logit, float greatest, bool is_sigmoid) {
+  return is_sigmoid ? sigmoid(logit) : exp_of(logit - greatest);
+}
+
+// Of a sum, each lane adds its experts ascending, then lanes are added by a fixed tree.
 PB_KERNEL(route_rows, RouteParams, 32) {
   __shared__ unsigned chosen[kMostExperts / 32];
   Choice choice(p, chosen);
   const float greatest = choice.take_greatest();
   for (int i = 1; i < p.n_per_row; ++i) choice.take_greatest();
+  const bool is_sigmoid = p.sigmoid != 0;
+  const bool of_chosen = p.normalised != 0 || is_sigmoid;
   float own = 0.0f;
   for (int i = 0; i < choice.n_words(); ++i) {
-    if (!choice.is_there(i) || (p.normalised != 0 && !choice.is_chosen(i))) continue;
-    own += exp_of(choice.logit(i) - greatest);
+    if (!choice.is_there(i) || (of_chosen && !choice.is_chosen(i))) continue;
+    own += weight_of(choice.logit(i), greatest, is_sigmoid);
   }
-  const float sum = warp_sum(own);
+  const float all = warp_sum(own);
+  const float sum = !is_sigmoid ? all : p.normalised != 0 ? all + p.sum_eps : 1.0f;
   int64_t at = static_cast<int64_t>(blockIdx.x) * p.n_per_row;
   for (int i = 0; i < choice.n_words(); ++i) {
     if (choice.is_there(i) && choice.is_chosen(i)) {
       const int64_t to = at + choice.before(i);
-      const float weight = exp_of(choice.logit(i) - greatest) / sum;
+      const float weight = weight_of(choice.logit(i), greatest, is_sigmoid) / sum * p.scale;
       p.experts[to] = choice.expert(i);
       p.weights[to] = p.scales == nullptr ? weight : weight * p.scales[choice.expert(i)];
     }

@@ -25,10 +25,15 @@ struct Routed {
   std::vector<float> weights;
 
   Routed(Backend& backend, const std::vector<float>& logits, int n_experts, int k, bool normalised,
-         int max_rows = 0, const Vector* scales = nullptr) {
+         int max_rows = 0, const Vector* scales = nullptr)
+      : Routed(backend, logits, n_experts, k, {.normalised = normalised, .scales = scales},
+               max_rows) {}
+
+  Routed(Backend& backend, const std::vector<float>& logits, int n_experts, int k,
+         const RoutingRule& rule, int max_rows = 0) {
     const int n_rows = static_cast<int>(logits.size()) / n_experts;
     routing = backend.experts()->make_routing(std::max(n_rows, max_rows), n_experts, k);
-    backend.experts()->route(over(logits), n_rows, normalised, scales, routing);
+    backend.experts()->route(over(logits), n_rows, rule, routing);
     const auto n_pairs = static_cast<size_t>(n_rows) * k;
     experts = integers(routing.experts, n_pairs);
     pairs = integers(routing.pairs, n_pairs);
@@ -167,6 +172,35 @@ TEST(weights_are_multiplied_by_the_scales_of_their_experts) {
   const Routed routed(*backend, logits, 5, 2, true, 0, &scales);
   EXPECT(routed.experts == std::vector<int32_t>({1, 3, 0, 1}));
   EXPECT(routed.weights == std::vector<float>({-2, 8, 1, -2}));
+}
+
+// Biases have a part in the choice alone.
+TEST(sigmoids_and_biases_choose_experts_and_sigmoids_weigh_them) {
+  const auto backend = make_cpu_backend(2);
+  constexpr int kRows = 50, n = 33, k = 4;
+  const std::vector<float> logits = numbers(kRows * n, 40, 6.0f);
+  const std::vector<float> values = numbers(n, 41, 0.3f);
+  const Vector bias = backend->make_vector({.name = "", .data = values.data(), .rows = n});
+  const auto sigmoid = [](double x) { return 1.0 / (1.0 + std::exp(-x)); };
+  for (bool normalised : {false, true}) {
+    const Routed routed(*backend, logits, n, k,
+                        {.sigmoid = true, .bias = &bias, .normalised = normalised, .scale = 1.7f});
+    for (int row = 0; row < kRows; ++row) {
+      const float* of_row = logits.data() + row * n;
+      std::vector<float> scores;
+      for (int e = 0; e < n; ++e) scores.push_back(float(sigmoid(of_row[e])) + values[e]);
+      const std::vector<int32_t> expected = chosen(scores.data(), n, k);
+      EXPECT(std::equal(expected.begin(), expected.end(), routed.experts.begin() + row * k));
+      double sum = normalised ? 1e-6 : 1.0;
+      for (int i = 0; normalised && i < k; ++i) sum += sigmoid(of_row[expected[i]]);
+      for (int i = 0; i < k; ++i) {
+        const double weight = sigmoid(of_row[expected[i]]) / sum * 1.7;
+        EXPECT(std::abs(routed.weights[row * k + i] - weight) < 1e-6);
+      }
+    }
+  }
+  const Routed equal(*backend, {-1, 3, 2, 3, 3}, 5, 2, {.sigmoid = true, .normalised = true});
+  EXPECT(equal.experts == std::vector<int32_t>({1, 3}));
 }
 
 TEST(pairs_are_numbered_by_expert_and_then_by_row) {

@@ -9,6 +9,7 @@
 #include "cuda_engine.h"
 #include "delta_fixture.h"
 #include "engine_fixture.h"
+#include "short_conv_fixture.h"
 
 namespace pb::test {
 namespace {
@@ -25,10 +26,19 @@ TEST(rows_are_those_of_the_formulas_however_they_are_cut) {
   }
 }
 
-TEST(sequences_of_a_pass_go_on_from_blocks_of_their_own) {
-  const DeltaShape shape{2, 6, 12, 20, 4};
-  DeltaRig rig(shape, make_emulated_backend());
-  const auto x = DeltaNumbers::rows(20, shape, 57);
+TEST(short_convolutions_are_those_of_the_formula_however_rows_are_cut) {
+  for (const ShortConvShape& shape : short_conv_shapes()) {
+    ShortConvRig rig(shape, make_emulated_backend());
+    const auto x = short_conv_rows(37, shape, 55);
+    const auto expected = rig.run_in(37, x, 0);
+    EXPECT(distance_of(expected, exact_short_conv(shape, x)) < 1e-6);
+    for (const int n_rows : {1, 5, 8, 17}) EXPECT(rig.run_in(n_rows, x, 6) == expected);
+  }
+}
+
+// x: 20 rows. y_size: numbers of a row's result.
+template <typename Rig>
+void expect_own_blocks(Rig& rig, const std::vector<float>& x, int y_size) {
   const auto expected = rig.run_in(20, x, 0);
   (void)rig.run_in(6, rig.rows_of(x, 0, 6), 4);
   (void)rig.run_in(15, rig.rows_of(x, 0, 15), 5);
@@ -43,9 +53,18 @@ TEST(sequences_of_a_pass_go_on_from_blocks_of_their_own) {
   const auto others = rig.rows_of(x, 15, 3);
   rows.insert(rows.end(), others.begin(), others.end());
   const auto y = rig.run(sequences, rows);
-  const auto width = ptrdiff_t{shape.value_size()};
+  const auto width = ptrdiff_t{y_size};
   EXPECT(std::equal(y.begin(), y.begin() + 11 * width, expected.begin() + 6 * width));
   EXPECT(std::equal(y.begin() + 11 * width, y.end(), expected.begin() + 15 * width));
+}
+
+TEST(sequences_of_a_pass_go_on_from_blocks_of_their_own) {
+  const DeltaShape shape{2, 6, 12, 20, 4};
+  DeltaRig rig(shape, make_emulated_backend());
+  expect_own_blocks(rig, DeltaNumbers::rows(20, shape, 57), shape.value_size());
+  const ShortConvShape of_conv{150, 4};
+  ShortConvRig conv(of_conv, make_emulated_backend());
+  expect_own_blocks(conv, short_conv_rows(20, of_conv, 57), of_conv.width);
 }
 
 // -- in engines

@@ -74,6 +74,37 @@ TEST(weights_are_multiplied_by_the_scales_of_their_experts) {
   EXPECT(routed.weights == std::vector<float>({-2, 8, 1, -2}));
 }
 
+// Biases have a part in the choice alone.
+TEST(sigmoids_and_biases_choose_experts_and_sigmoids_weigh_them) {
+  const int n = 33, k = 4;
+  const std::vector<float> logits = some_logits(9, n, 40);
+  const BySigmoid rule{.bias = Numbers(41).floats(n, 0.3f), .scale = 1.7f};
+  const auto sigmoid = [](double x) { return 1.0 / (1.0 + std::exp(-x)); };
+  for (const bool normalised : {false, true}) {
+    set_order(normalised ? 42 : 43);
+    const Routed routed = route_rows(logits, n, k, normalised, {}, 8, &rule);
+    for (size_t row = 0; row < 9; ++row) {
+      const float* of_row = logits.data() + row * n;
+      std::vector<float> scores;
+      for (int e = 0; e < n; ++e) scores.push_back(float(sigmoid(of_row[e])) + rule.bias[e]);
+      const std::vector<int32_t> expected = chosen(scores.data(), n, k);
+      EXPECT(std::equal(expected.begin(), expected.end(), routed.experts.begin() + row * k));
+      double sum = normalised ? 1e-6 : 1.0;
+      for (int i = 0; normalised && i < k; ++i) sum += sigmoid(of_row[expected[i]]);
+      for (int i = 0; i < k; ++i) {
+        const double weight = sigmoid(of_row[expected[i]]) / sum * 1.7;
+        EXPECT(std::abs(routed.weights[row * k + i] - weight) < 1e-6);
+      }
+    }
+  }
+  const BySigmoid plain;
+  const std::vector<float> one = {-1, 3, 2, 3};
+  const Routed without = route_rows(one, 4, 2, true, {2, 4, 8, 16}, 8, &plain);
+  EXPECT(without.experts == std::vector<int32_t>({1, 3}));
+  EXPECT(std::abs(without.weights[0] - 2.0f) < 1e-5f &&
+         std::abs(without.weights[1] - 8.0f) < 1e-4f);
+}
+
 TEST(logits_that_are_no_numbers_choose_each_expert_once) {
   for (const float bad : {NAN, -NAN, kInfinity, -kInfinity}) {
     for (const int n_bad : {1, 3, 6}) {

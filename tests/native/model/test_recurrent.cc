@@ -33,21 +33,26 @@ void expect_named(const std::string& message, const std::string& name) {
   if (message.find(name) == std::string::npos) fail(__FILE__, __LINE__, name + ": " + message);
 }
 
+// That of the first layer.
+void remove_attention(TinyModel& model) {
+  const std::string prefix = "layers.0.";
+  for (const char* name : {"q", "k", "v", "o", "q_norm", "k_norm"}) {
+    model.tensors.erase(prefix + name + ".weight");
+    model.tensors.erase(prefix + name + ".bias");
+  }
+}
+
 // rotary_model whose first layer is recurrent, and whose other has a gate.
 TinyModel recurrent_model() {
   TinyModel model = rotary_model();
   ModelConfig& c = model.config;
   c.attention_gate = true;
   c.delta = {.n_key_heads = 2, .n_value_heads = 4, .key_dim = 5, .value_dim = 6, .conv_size = 3};
-  c.delta_layers.assign(static_cast<size_t>(c.n_layers), false);
-  c.delta_layers[0] = true;
+  c.recurrent_layers.assign(static_cast<size_t>(c.n_layers), false);
+  c.recurrent_layers[0] = true;
   c.layer_ropes[0] = -1;
-  const std::string prefix = "layers.0.";
-  for (const char* name : {"q", "k", "v", "o", "q_norm", "k_norm"}) {
-    model.tensors.erase(prefix + name + ".weight");
-    model.tensors.erase(prefix + name + ".bias");
-  }
-  const std::string delta = prefix + "delta.";
+  remove_attention(model);
+  const std::string delta = "layers.0.delta.";
   model.add(delta + "qkv.weight", c.delta.n_channels(), c.hidden_size);
   model.add(delta + "z.weight", c.delta.value_size(), c.hidden_size);
   model.add(delta + "b.weight", 4, c.hidden_size);
@@ -60,6 +65,22 @@ TinyModel recurrent_model() {
   for (int layer = 1; layer < c.n_layers; ++layer) {
     model.add("layers." + std::to_string(layer) + ".attn_gate.weight", c.q_size(), c.hidden_size);
   }
+  return model;
+}
+
+// rotary_model whose first layer is a short convolution.
+TinyModel short_conv_model() {
+  TinyModel model = rotary_model();
+  ModelConfig& c = model.config;
+  c.short_conv = {.width = c.hidden_size, .conv_size = 3};
+  c.recurrent_layers.assign(static_cast<size_t>(c.n_layers), false);
+  c.recurrent_layers[0] = true;
+  c.layer_ropes[0] = -1;
+  remove_attention(model);
+  const std::string prefix = "layers.0.short_conv.";
+  model.add(prefix + "in.weight", c.short_conv.row_size(), c.hidden_size);
+  model.add(prefix + "o.weight", c.hidden_size, c.hidden_size);
+  model.add(prefix + "convolution", c.hidden_size, c.short_conv.conv_size, 0.0f, 0.5f);
   return model;
 }
 
@@ -97,10 +118,10 @@ TEST(config_refuses_what_no_recurrent_layers_are) {
     damage(config);
     expect_named(refusal(ErrorCode::kModelFormat, [&] { config.validate(); }), field);
   };
-  expect_refused([](ModelConfig& c) { c.delta_layers.pop_back(); }, "delta_layers");
-  expect_refused([](ModelConfig& c) { c.delta_layers.assign(c.delta_layers.size(), true); },
-                 "delta_layers");
-  expect_refused([](ModelConfig& c) { c.delta_layers.clear(); }, "delta.n_value_heads");
+  expect_refused([](ModelConfig& c) { c.recurrent_layers.pop_back(); }, "recurrent_layers");
+  expect_refused([](ModelConfig& c) { c.recurrent_layers.assign(c.recurrent_layers.size(), true); },
+                 "recurrent_layers");
+  expect_refused([](ModelConfig& c) { c.recurrent_layers.clear(); }, "delta.n_value_heads");
   expect_refused([](ModelConfig& c) { c.delta.n_key_heads = 0; }, "delta.n_key_heads");
   expect_refused([](ModelConfig& c) { c.delta.n_key_heads = 3; }, "delta.n_value_heads");
   expect_refused([](ModelConfig& c) { c.delta.n_value_heads = -4; }, "delta.n_value_heads");
@@ -113,16 +134,50 @@ TEST(config_refuses_what_no_recurrent_layers_are) {
         c.delta.value_dim = 1024;
       },
       "delta");
-  expect_refused([](ModelConfig& c) { c.post_norm = true; }, "delta_layers");
-  expect_refused([](ModelConfig& c) { c.causal = false; }, "delta_layers");
+  expect_refused([](ModelConfig& c) { c.post_norm = true; }, "recurrent_layers");
+  expect_refused([](ModelConfig& c) { c.causal = false; }, "recurrent_layers");
   expect_refused(
       [](ModelConfig& c) {
         c.delta = {};
-        c.delta_layers.clear();
+        c.recurrent_layers.clear();
         c.layer_ropes[0] = 0;
         c.stream_norms = StreamNorms::kFirst;
       },
       "attention_gate");
+}
+
+// A model has recurrent layers of one kind.
+TEST(config_refuses_what_no_short_convolutions_are) {
+  const auto expect_refused = [](const std::function<void(ModelConfig&)>& damage,
+                                 const char* field) {
+    ModelConfig config = short_conv_model().config;
+    config.validate();
+    damage(config);
+    expect_named(refusal(ErrorCode::kModelFormat, [&] { config.validate(); }), field);
+  };
+  expect_refused([](ModelConfig& c) { c.recurrent_layers.clear(); }, "short_conv.width");
+  expect_refused([](ModelConfig& c) { c.short_conv.width += 1; }, "short_conv.width");
+  expect_refused([](ModelConfig& c) { c.short_conv.conv_size = 1; }, "short_conv.conv_size");
+  expect_refused([](ModelConfig& c) { c.short_conv.conv_size = 65; }, "short_conv.conv_size");
+  expect_refused([](ModelConfig& c) { c.delta = recurrent_model().config.delta; },
+                 "delta.n_value_heads");
+  expect_refused([](ModelConfig& c) { c.recurrent_layers.assign(c.recurrent_layers.size(), true); },
+                 "recurrent_layers");
+}
+
+TEST(weights_of_short_convolutions_are_looked_for_and_looked_at) {
+  for (const char* name : {"layers.0.short_conv.in.weight", "layers.0.short_conv.o.weight",
+                           "layers.0.short_conv.convolution"}) {
+    const auto expect_refused = [name](const std::function<void(TinyModel&)>& damage) {
+      TinyModel model = short_conv_model();
+      damage(model);
+      expect_named(refusal(ErrorCode::kModelFormat, [&] { make_engine(model, DType::kF32); }),
+                   name);
+    };
+    expect_refused([name](TinyModel& m) { m.tensors.erase(name); });
+    expect_refused([name](TinyModel& m) { m.tensors.at(name).rows += 1; });
+    expect_refused([name](TinyModel& m) { m.values(name)[0] = NAN; });
+  }
 }
 
 TEST(weights_are_looked_for_and_looked_at) {
@@ -151,31 +206,38 @@ TEST(a_device_without_recurrent_layers_says_so) {
 }
 
 TEST(passes_and_threads_leave_no_trace) {
-  const TinyModel model = recurrent_model();
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
-    const auto engine = make_engine(model, dtype);
-    const auto expected = logits_of(*engine, 1);
-    for (const int chunk : {2, 7, 16, 40}) {
-      const auto other = make_engine(model, dtype, 1 + chunk % 3);
-      EXPECT(logits_of(*other, chunk) == expected);
+  for (const TinyModel& model : {recurrent_model(), short_conv_model()}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
+      const auto engine = make_engine(model, dtype);
+      const auto expected = logits_of(*engine, 1);
+      for (const int chunk : {2, 7, 16, 40}) {
+        const auto other = make_engine(model, dtype, 1 + chunk % 3);
+        EXPECT(logits_of(*other, chunk) == expected);
+      }
     }
   }
 }
 
-TEST(every_part_matters) {
-  const TinyModel model = recurrent_model();
+void expect_every_part_to_matter(const std::function<TinyModel()>& make_model) {
+  const TinyModel model = make_model();
   const auto expected = logits_of(*make_engine(model, DType::kF32), 16);
   for (const auto& [name, view] : model.tensors) {
-    TinyModel changed = recurrent_model();
+    TinyModel changed = make_model();
     const auto n = static_cast<size_t>(view.rows * view.cols);
     for (size_t i = 0; i < n; ++i) changed.values(name)[i] *= -0.5f;
     if (logits_of(*make_engine(changed, DType::kF32), 16) == expected) {
       fail(__FILE__, __LINE__, name);
     }
   }
+}
+
+TEST(every_part_matters) {
+  expect_every_part_to_matter(recurrent_model);
+  expect_every_part_to_matter(short_conv_model);
   TinyModel changed = recurrent_model();
   changed.config.delta.in_turn = true;
-  EXPECT(logits_of(*make_engine(changed, DType::kF32), 16) != expected);
+  EXPECT(logits_of(*make_engine(changed, DType::kF32), 16) !=
+         logits_of(*make_engine(recurrent_model(), DType::kF32), 16));
 }
 
 TEST(states_take_the_memory_that_they_should) {

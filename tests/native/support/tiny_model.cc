@@ -213,7 +213,7 @@ TinyModel recurrent_model() {
   c.sliding_windows = {0, 0};
   c.attention_gate = true;
   c.delta = {.n_key_heads = 2, .n_value_heads = 4, .key_dim = 6, .value_dim = 10, .conv_size = 4};
-  c.delta_layers = {true, false};
+  c.recurrent_layers = {true, false};
   for (const char* part : {"q.weight", "q.bias", "k.weight", "v.weight", "v.bias", "q_norm.weight",
                            "k_norm.weight", "o.weight"}) {
     m.tensors.erase("layers.0." + std::string(part));

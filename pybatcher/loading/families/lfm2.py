@@ -1,0 +1,211 @@
+"""LFM2 and 2.5, dense and mixtures: most layers are short convolutions, the others attention.
+
+In mixtures the first layers are dense. A router's logits become sigmoids, and biases have a part in
+the choice of experts. The norm of the embedding's name is the final one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ..blueprint import Blueprint
+from ..fields import Fields
+from ..limits import MAX_CONV_SIZE, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH
+from ..llama_config import llama_config, read_sizes
+from ..model_config import ModelConfig
+from ..moe import MoeConfig
+from ..rope import read_rope
+from ..short_conv import ShortConvConfig
+from ..tensors import TensorRule
+from . import llama, moe
+
+__all__ = ["MIN_CONV_SIZE", "read", "rules", "with_short_conv"]
+
+MIN_CONV_SIZE = 2
+"""Of fewer positions nothing is kept of a sequence, as it is of layers of this kind."""
+
+_MOE = "lfm2_moe"
+_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 65536,
+    "rope_theta": 1e6,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 128_000,
+    "conv_L_cache": 3,
+}
+_DEFAULTS_OF_MOE: dict[str, Any] = {
+    **_DEFAULTS,
+    "moe_intermediate_size": 1792,
+    "num_experts": 32,
+    "num_experts_per_tok": 4,
+    "num_dense_layers": 2,
+}
+_KINDS = ("full_attention", "conv")
+_NORMS = {"attn_norm": "operator_norm", "mlp_norm": "ffn_norm"}
+_SOURCES = {
+    "model.norm.": "model.embedding_norm.",
+    ".self_attn.o_proj.": ".self_attn.out_proj.",
+    ".self_attn.q_norm.": ".self_attn.q_layernorm.",
+    ".self_attn.k_norm.": ".self_attn.k_layernorm.",
+    ".mlp.gate_proj.": ".feed_forward.w1.",
+    ".mlp.up_proj.": ".feed_forward.w3.",
+    ".mlp.down_proj.": ".feed_forward.w2.",
+}
+_EXPERT_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
+_OF_ATTENTION = ("q", "k", "v", "o", "q_norm", "k_norm")
+
+
+def read(fields: Fields) -> Blueprint:
+    """Return the blueprint of a lfm2 or lfm2_moe config.json. Raises ModelFormatError."""
+    architecture = fields.text("model_type")
+    has_experts = architecture == _MOE
+    fields = fields.with_defaults(_DEFAULTS_OF_MOE if has_experts else _DEFAULTS)
+    fields.refuse_unless("conv_bias", False)
+    width = "block_ff_dim" if "block_ff_dim" in fields and not has_experts else "intermediate_size"
+    sizes = read_sizes(fields, llama.NAMES._replace(intermediate_size=width))
+    if not has_experts:
+        adjusted = _adjusted_width(fields, width, sizes.intermediate_size)
+        sizes = sizes._replace(intermediate_size=adjusted)
+    config = llama_config(
+        sizes,
+        architecture=architecture,
+        vocab_size=fields.integer("vocab_size", 1, MAX_VOCABULARY),
+        norm_eps=fields.number("norm_eps", 0.0, 1.0, 1e-5),
+        rope=read_rope(fields, sizes.head_dim, sizes.max_position_embeddings),
+        sliding_windows=(0,) * sizes.n_layers,
+    )
+    conv_size = fields.integer("conv_L_cache", MIN_CONV_SIZE, MAX_CONV_SIZE)
+    config = with_short_conv(config, conv_size, _read_conv_layers(fields, sizes.n_layers))
+    if has_experts:
+        config = replace(config, moe=_read_moe(fields, sizes.n_layers))
+    has_bias = has_experts and fields.boolean("use_expert_bias", True)
+    tied = "tie_embedding" if "tie_embedding" in fields else "tie_word_embeddings"
+    found = (*rules(config), *_expert_rules(config, has_bias))
+    return Blueprint(config, found, fields.boolean(tied, True))
+
+
+def with_short_conv(config: ModelConfig, conv_size: int, in_layer: tuple[bool, ...]) -> ModelConfig:
+    """Return a Llama-like configuration with short convolutions in some layers, if in any."""
+    if not any(in_layer):
+        return config
+    return replace(
+        config,
+        short_conv=ShortConvConfig(conv_size=conv_size, in_layer=in_layer),
+        layer_ropes=tuple(-1 if is_conv else 0 for is_conv in in_layer),
+    )
+
+
+def _adjusted_width(fields: Fields, name: str, width: int) -> int:
+    """Return the MLP's width: two thirds of what the file says, times a factor, rounded up."""
+    if not fields.boolean("block_auto_adjust_ff_dim", True):
+        return width
+    whole = fields.integer("block_multiple_of", 1, MAX_WIDTH, 256)
+    factor = fields.number("block_ffn_dim_multiplier", 1e-6, 1e6, 1.0)
+    width = -(-int(factor * int(2 * width / 3)) // whole) * whole
+    if not 1 <= width <= MAX_WIDTH:
+        raise fields.error(name, f"a width that becomes 1 to {MAX_WIDTH} (it becomes {width})")
+    return width
+
+
+def _read_conv_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
+    found = fields.get("layer_types")
+    if found is None:
+        return _convolved_but(fields, n_layers)
+    if not isinstance(found, list) or len(found) != n_layers or any(k not in _KINDS for k in found):
+        raise fields.error("layer_types", f"a list of {n_layers} of " + " and ".join(_KINDS))
+    if _KINDS[0] not in found:
+        raise fields.error("layer_types", f"one or more layers of {_KINDS[0]!r}")
+    return tuple(kind == _KINDS[1] for kind in found)
+
+
+def _convolved_but(fields: Fields, n_layers: int) -> tuple[bool, ...]:
+    """Return which layers are convolutions where older files list those that are not."""
+    listed = fields.get("full_attn_idxs")
+    if listed is None:
+        return (False,) * n_layers
+    numbers = listed if isinstance(listed, list) else []
+    attending = [type(n) is int and 0 <= n < n_layers for n in numbers]
+    if not attending or not all(attending):
+        raise fields.error("full_attn_idxs", f"a list of numbers of layers, 0 to {n_layers - 1}")
+    return tuple(layer not in numbers for layer in range(n_layers))
+
+
+def _read_moe(fields: Fields, n_layers: int) -> MoeConfig | None:
+    """Return None where all layers are dense."""
+    n_experts = moe.read_n_experts(fields, "num_experts", n_layers)
+    n_dense = fields.integer("num_dense_layers", 0, MAX_LAYERS)
+    if n_dense >= n_layers:
+        return None
+    return MoeConfig(
+        n_experts=n_experts,
+        n_experts_per_row=fields.integer("num_experts_per_tok", 1, n_experts),
+        intermediate_size=fields.integer("moe_intermediate_size", 1, MAX_WIDTH),
+        normalised=fields.boolean("norm_topk_prob", True),
+        in_layer=tuple(layer >= n_dense for layer in range(n_layers)),
+        sigmoid=True,
+        weight_scale=fields.number("routed_scaling_factor", 1e-6, 1e6, 1.0),
+    )
+
+
+def rules(config: ModelConfig) -> Iterator[TensorRule]:
+    """Yield a rule for every tensor but those of experts, with transformers' names as sources."""
+    convolved = config.recurrent_layers
+    for rule in llama.rules(
+        config, qkv_bias=False, o_bias=False, mlp_bias=False, norms=_NORMS, qk_norm=True
+    ):
+        _, number, part, *_ = (*rule.name.split("."), "", "")
+        if part in _OF_ATTENTION and convolved[int(number)]:
+            continue
+        source = rule.source
+        for theirs, own in _SOURCES.items():
+            source = source.replace(theirs, own)
+        yield replace(rule, source=source)
+    hidden, short_conv = config.hidden_size, config.short_conv
+    for layer in range(config.n_layers):
+        if short_conv is None or not convolved[layer]:
+            continue
+        here, there = f"layers.{layer}.short_conv.", f"model.layers.{layer}.conv."
+        yield TensorRule(
+            name=f"{here}in.weight", source=f"{there}in_proj.weight", shape=(3 * hidden, hidden)
+        )
+        yield TensorRule(
+            name=f"{here}o.weight", source=f"{there}out_proj.weight", shape=(hidden, hidden)
+        )
+        yield TensorRule(
+            name=f"{here}convolution",
+            source=f"{there}conv.weight",
+            shape=(hidden, 1, short_conv.conv_size),
+            squeezed=True,
+        )
+
+
+def _expert_rules(config: ModelConfig, has_bias: bool) -> Iterator[TensorRule]:
+    """Yield the rules of routers and experts: of three matrices each, or of stacked ones."""
+    mixture = config.moe
+    if mixture is None:
+        return
+    for layer in range(config.n_layers):
+        if not mixture.in_layer[layer]:
+            continue
+        there = f"model.layers.{layer}.feed_forward."
+        yield TensorRule(
+            name=f"layers.{layer}.router.weight",
+            source=f"{there}gate.weight",
+            shape=(mixture.n_experts, config.hidden_size),
+        )
+        if has_bias:
+            yield TensorRule(
+                name=f"layers.{layer}.expert_bias",
+                source=f"{there}expert_bias",
+                shape=(mixture.n_experts,),
+            )
+        for part in moe.stacked_parts(mixture, config.hidden_size, f"{there}experts."):
+            for expert in range(mixture.n_experts):
+                rule = part.rule(layer, expert)
+                yield TensorRule(
+                    name=rule.name,
+                    source=f"{there}experts.{expert}.{_EXPERT_PARTS[part.name]}.weight",
+                    shape=(part.rows[1] - part.rows[0], part.shape[2]),
+                    otherwise=rule,
+                )

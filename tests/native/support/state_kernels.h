@@ -1,0 +1,133 @@
+// The kernels of recurrent layers, whatever their kind, and passes of rows.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "cuda/kernels/params_recurrent.h"
+#include "cuda/launch.h"
+#include "cuda_fixture.h"
+
+namespace pb::test {
+
+// A sequence of a pass.
+struct StatePart {
+  int n_rows;
+  int first_position;
+  int from;                     // a block, or -1
+  std::vector<int32_t> blocks;  // that its rows lie in
+};
+
+// A pass as kernels take it, with rows and sequences that are nobody's.
+struct StatePass {
+  int n_rows;
+  int n_sequences;
+  const cuda::StateRow* rows;
+  const cuda::StateSequence* sequences;
+  const int32_t* blocks;
+};
+
+// A layer, the second of two, with blocks of states that hold NaN until they are written to.
+class StateKernels {
+ public:
+  static constexpr int kBlockSize = 8;
+
+  virtual ~StateKernels() = default;
+
+  // y of a pass, (rows, y_size), after which nobody's rows and sequences come, up to padded_rows.
+  // x (rows, row_size)
+  std::vector<float> run(const std::vector<StatePart>& parts, std::vector<float> x,
+                         int padded_rows = 0) {
+    const auto n_rows = static_cast<int>(x.size()) / row_size_;
+    const int n = std::max(n_rows, padded_rows);
+    std::vector<cuda::StateRow> rows;
+    std::vector<cuda::StateSequence> sequences;
+    std::vector<int32_t> blocks;
+    for (const StatePart& part : parts) {
+      sequences.push_back({.first_row = static_cast<int32_t>(rows.size()),
+                           .n_rows = part.n_rows,
+                           .first_place = part.first_position % kBlockSize,
+                           .from = part.from,
+                           .first_block = static_cast<int32_t>(blocks.size())});
+      for (int i = 0; i < part.n_rows; ++i) rows.push_back({i, part.from});
+      blocks.insert(blocks.end(), part.blocks.begin(), part.blocks.end());
+    }
+    rows.resize(size_t(n), {.n_before = 0, .from = -1});
+    if (padded_rows > 0) sequences.resize(size_t(padded_rows), {});
+    x.resize(size_t(n) * row_size_, 0.5f);
+    const DeviceArray<float> inputs(x);
+    const DeviceArray<cuda::StateRow> of_rows(rows);
+    const DeviceArray<cuda::StateSequence> of_sequences(sequences);
+    const DeviceArray<int32_t> of_blocks(blocks);
+    DeviceArray<float> y(size_t(n) * y_size_);
+    launch_all({.n_rows = n,
+                .n_sequences = static_cast<int>(sequences.size()),
+                .rows = of_rows.get(),
+                .sequences = of_sequences.get(),
+                .blocks = of_blocks.get()},
+               inputs.get(), y.get());
+    std::vector<float> out = y.host();
+    out.resize(size_t(n_rows) * y_size_);
+    return out;
+  }
+
+  // One sequence's rows in passes of so many, in `blocks`.
+  std::vector<float> run_in(int n_rows, const std::vector<float>& x,
+                            const std::vector<int32_t>& blocks) {
+    const auto total = static_cast<int>(x.size()) / row_size_;
+    std::vector<float> y;
+    for (int first = 0; first < total; first += n_rows) {
+      const int n = std::min(n_rows, total - first);
+      const std::vector<float> part = run({part_of(first, n, blocks)}, rows_of(x, first, n));
+      y.insert(y.end(), part.begin(), part.end());
+    }
+    return y;
+  }
+
+  // Rows [first, first + n) of a sequence in `blocks`.
+  StatePart part_of(int first, int n, const std::vector<int32_t>& blocks) const {
+    const auto block = [&](int position) { return blocks.begin() + position / kBlockSize; };
+    return {
+        n, first, first == 0 ? -1 : *block(first - 1), {block(first), block(first + n - 1) + 1}};
+  }
+
+  std::vector<float> rows_of(const std::vector<float>& x, int first, int n) const {
+    const auto begin = x.begin() + ptrdiff_t{first} * row_size_;
+    return {begin, begin + ptrdiff_t{n} * row_size_};
+  }
+
+  // All layers of all blocks.
+  std::vector<float> states() const { return states_.host(); }
+  // The layer's part of a block.
+  std::vector<float> state_in(int block) const {
+    const std::vector<float> all = states();
+    const auto begin = all.begin() + (2 * block + 1) * of_layer_;
+    return {begin, begin + of_layer_};
+  }
+
+ protected:
+  // row_size, y_size: numbers of a row of x and of y. of_layer: of a layer's part of a block.
+  StateKernels(int row_size, int y_size, int64_t of_layer, int n_blocks)
+      : row_size_(row_size),
+        y_size_(y_size),
+        of_layer_(of_layer),
+        states_(size_t(n_blocks) * 2 * of_layer) {}
+
+  cuda::StateBlocks layer_states() { return {states_.get() + of_layer_, 2 * of_layer_}; }
+
+  template <typename Params>
+  void launch_one(const cuda::Launch<Params>& l) {
+    launch(l.kernel, dim3(l.grid.x, l.grid.y, l.grid.z), dim3(l.threads), l.shared_bytes, l.params);
+  }
+
+ private:
+  // x (pass.n_rows, row_size) -> y (pass.n_rows, y_size)
+  virtual void launch_all(const StatePass& pass, const float* x, float* y) = 0;
+
+  int row_size_;
+  int y_size_;
+  int64_t of_layer_;
+  DeviceArray<float> states_;
+};
+
+}  // namespace pb::test
