@@ -20,7 +20,8 @@ static_assert(std::ranges::equal(kIq4NlCodes, kIq4NlNumbers));
 int groups_of(int n_in) { return (n_in + kGroup - 1) / kGroup; }
 
 // Bytes of the numbers of one output in a group.
-constexpr int kQ5_0Bytes = kGroup / 2 + kGroup / 8;
+constexpr int kFifthBytes = kGroup / 8;
+constexpr int kQ5_0Bytes = kFifthBytes + kGroup / 2;
 int group_bytes(DType dtype) {
   return dtype == DType::kInt8 ? kGroup : dtype == DType::kQ5_0 ? kQ5_0Bytes : kGroup / 2;
 }
@@ -156,10 +157,10 @@ void write_group(const GroupPlace& to, const Int4ZpGroup& group) {
 // The fifth bits, byte b of a file's holding those of k = 8 b on: see pack.h for the order here.
 void write_group(const GroupPlace& to, const Q5_0Group& group) {
   uint8_t bytes[kQ5_0Bytes] = {};
-  std::memcpy(bytes, group.pairs, kGroup / 2);
+  std::memcpy(bytes + kFifthBytes, group.pairs, kGroup / 2);
   for (int k = 0; k < kGroup; ++k) {
     const int bit = (group.fifth_bits[k / 8] >> (k % 8)) & 1;
-    bytes[kGroup / 2 + k % 4] |= static_cast<uint8_t>(bit << (k / 4));
+    bytes[k % 4] |= static_cast<uint8_t>(bit << (k / 4));
   }
   write_bytes(to, group.scale, bytes, kQ5_0Bytes);
 }
@@ -242,10 +243,10 @@ void read_placed(const GroupPlace& from, Iq4NlGroup& group) {
 void read_placed(const GroupPlace& from, Q5_0Group& group) {
   uint8_t bytes[kQ5_0Bytes];
   read_placed(from, group.scale, bytes, kQ5_0Bytes);
-  std::memcpy(group.pairs, bytes, kGroup / 2);
+  std::memcpy(group.pairs, bytes + kFifthBytes, kGroup / 2);
   std::memset(group.fifth_bits, 0, sizeof(group.fifth_bits));
   for (int k = 0; k < kGroup; ++k) {
-    const int bit = (bytes[kGroup / 2 + k % 4] >> (k / 4)) & 1;
+    const int bit = (bytes[k % 4] >> (k / 4)) & 1;
     group.fifth_bits[k / 8] |= static_cast<uint8_t>(bit << (k % 8));
   }
 }

@@ -8,16 +8,20 @@ namespace {
 constexpr int kHalf = kGroup / 2;
 constexpr int kQuad = 4;           // k's of a column that lie together
 constexpr int kRowsOfNibbles = 4;  // quads of nibble pairs a group
-constexpr int kRowOfHighBits = 4;  // the row after them
 
-int rows_of_quads(DType dtype) {
-  return kRowsOfNibbles + (dtype == DType::kQ6K ? 2 : dtype == DType::kQ5K ? 1 : 0);
+// Of bits above the nibbles, before them.
+int rows_of_high_bits(DType dtype) {
+  return dtype == DType::kQ6K ? 2 : dtype == DType::kQ5K ? 1 : 0;
 }
+int rows_of_quads(DType dtype) { return rows_of_high_bits(dtype) + kRowsOfNibbles; }
+int nibble_row(DType dtype, int k) { return rows_of_high_bits(dtype) + k % kHalf / kQuad; }
 bool has_min(DType dtype) { return dtype != DType::kQ6K; }
 
+// Of a column.
+int bytes_of_group(DType dtype) { return 2 + rows_of_quads(dtype) * kQuad; }
+
 size_t super_block_bytes(DType dtype, int tile_columns) {
-  const int of_group = 2 + rows_of_quads(dtype) * kQuad;
-  const int of_column = (has_min(dtype) ? 4 : 2) + kGroupsOfSuperBlock * of_group;
+  const int of_column = (has_min(dtype) ? 4 : 2) + kGroupsOfSuperBlock * bytes_of_group(dtype);
   return static_cast<size_t>(tile_columns) * static_cast<size_t>(of_column);
 }
 
@@ -37,14 +41,12 @@ Place<Byte> place_of(Byte* tile, DType dtype, int64_t index, int columns, int co
   const int64_t group = index % kGroupsOfSuperBlock;
   Byte* start =
       tile + index / kGroupsOfSuperBlock * static_cast<int64_t>(super_block_bytes(dtype, columns));
-  Byte* scales = start + (has_min(dtype) ? 4 : 2) * columns;
-  Byte* numbers = scales + int64_t{kGroupsOfSuperBlock} * 2 * columns;
+  Byte* scales = start + ((has_min(dtype) ? 4 : 2) + group * bytes_of_group(dtype)) * columns;
   return {start + column * 2, has_min(dtype) ? start + (columns + column) * 2 : nullptr,
-          scales + group * 2 * columns + column,
-          numbers + (group * rows_of_quads(dtype) * columns + column) * kQuad, columns};
+          scales + column, scales + 2 * columns + column * kQuad, columns};
 }
 
-// Bits of the numbers of a group from bit 4 on, as bytes of rows from kRowOfHighBits on.
+// Bits of the numbers of a group from bit 4 on, as bytes of rows.
 struct HighBits {
   int row;
   int shift;
@@ -52,8 +54,8 @@ struct HighBits {
 };
 HighBits high_bits(DType dtype, int k) {
   const int j = k % kHalf / kQuad;
-  if (dtype == DType::kQ6K) return {kRowOfHighBits + k / kHalf, 2 * j, 3};
-  return {kRowOfHighBits, j + k / kHalf * 4, 1};
+  if (dtype == DType::kQ6K) return {k / kHalf, 2 * j, 3};
+  return {0, j + k / kHalf * 4, 1};
 }
 
 }  // namespace
@@ -72,7 +74,7 @@ void write_super_group(const SuperGroup& group, DType dtype, int64_t index, int 
   to.scales[tile_columns] = std::byte{group.scales[1]};
   for (int k = 0; k < kGroup; ++k) {
     const int q = group.numbers[k];
-    to.quad(k % kHalf / kQuad)[k % kQuad] |= static_cast<std::byte>((q & 15) << k / kHalf * 4);
+    to.quad(nibble_row(dtype, k))[k % kQuad] |= static_cast<std::byte>((q & 15) << k / kHalf * 4);
     if (dtype == DType::kQ4K) continue;
     const HighBits high = high_bits(dtype, k);
     to.quad(high.row)[k % kQuad] |= static_cast<std::byte>((q >> 4 & high.mask) << high.shift);
@@ -88,7 +90,7 @@ SuperGroup read_super_group(const std::byte* tile, DType dtype, int64_t index, i
   group.scales[0] = static_cast<uint8_t>(from.scales[0]);
   group.scales[1] = static_cast<uint8_t>(from.scales[tile_columns]);
   for (int k = 0; k < kGroup; ++k) {
-    const auto pair = static_cast<int>(from.quad(k % kHalf / kQuad)[k % kQuad]);
+    const auto pair = static_cast<int>(from.quad(nibble_row(dtype, k))[k % kQuad]);
     int q = pair >> k / kHalf * 4 & 15;
     if (dtype != DType::kQ4K) {
       const HighBits high = high_bits(dtype, k);

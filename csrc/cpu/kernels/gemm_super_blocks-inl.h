@@ -42,8 +42,8 @@ struct Q5KWeights {
   static constexpr int kNarrowSteps = 4;  // 4 * 2 * 31 * 128
 
   static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
-    const Quads fifth = load_quads(w + 4 * kQuadBytes);
-    return or_quads(Q4KWeights::numbers(w, half, j),
+    const Quads fifth = load_quads(w);
+    return or_quads(Q4KWeights::numbers(w + kQuadBytes, half, j),
                     masked_shift(fifth, half == 0 ? 4 - j : -j, 0x10));
   }
 };
@@ -54,8 +54,9 @@ struct Q6KWeights {
   static constexpr int kNarrowSteps = 2;  // 2 * 2 * 63 * 128
 
   static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
-    const Quads high = load_quads(w + (4 + half) * kQuadBytes);
-    return or_quads(Q4KWeights::numbers(w, half, j), masked_shift(high, 4 - 2 * j, 0x30));
+    const Quads high = load_quads(w + half * kQuadBytes);
+    return or_quads(Q4KWeights::numbers(w + 2 * kQuadBytes, half, j),
+                    masked_shift(high, 4 - 2 * j, 0x30));
   }
 };
 
@@ -72,10 +73,15 @@ template <typename Weights>
 constexpr int kSuperScales = (Weights::kHasMin ? 4 : 2) * kGroupTileColumns;  // bytes before them
 constexpr int kGroupScales = 2 * kGroupTileColumns;  // bytes of a group's scales
 template <typename Weights>
-constexpr int kSuperNumbers = kSuperScales<Weights> + kGroupsOfBlock * kGroupScales;
+constexpr int kSuperGroup = kGroupScales + Weights::kRowsOfQuads * kQuadBytes;
 template <typename Weights>
-constexpr int kSuperBytes =
-    kSuperNumbers<Weights> + kGroupsOfBlock * Weights::kRowsOfQuads * kQuadBytes;
+constexpr int kSuperBytes = kSuperScales<Weights> + kGroupsOfBlock * kSuperGroup<Weights>;
+
+// The scales of a group of a super-block, which its numbers follow.
+template <typename Weights>
+PB_INLINE const uint8_t* super_group(const uint8_t* super, int group) {
+  return super + kSuperScales<Weights> + group * kSuperGroup<Weights>;
+}
 
 // What the groups of a super-block share, of all columns.
 struct SuperScales {
@@ -84,7 +90,7 @@ struct SuperScales {
 };
 
 // whole = the sums of a group's products, each half times its factor in Q6_K. factor: of columns.
-// ahead: what lies ahead of it is prefetched, for one row.
+// ahead: of one row, what lies ahead of it is prefetched; null: the CPU fetches it by itself.
 template <typename Weights, int kRows>
 PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8_t* numbers,
                          const int8_t* x, int64_t x_stride, Ints (&whole)[kRows][kGroupTileVectors],
@@ -94,8 +100,9 @@ PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8
 #pragma GCC unroll 8
   for (int i = 0; i < 2 * kStepsOfHalf; ++i) {
     const int half = i / kStepsOfHalf;
-    if constexpr (kRows == 1)
+    if (kRows == 1 && ahead != nullptr) {
       prefetch_in_step<kSuperBytes<Weights> / kGroupsOfBlock, 2 * kStepsOfHalf>(ahead, i);
+    }
     Quads column[kGroupTileVectors];
 #pragma GCC unroll 2
     for (int v = 0; v < kGroupTileVectors; ++v) {
@@ -138,11 +145,11 @@ PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8
 }
 #endif
 
-// sum (kRows) += one group. scales, numbers: of the group. x, groups: of the first row.
+// sum (kRows) += one group. scales: of the group, before its numbers. x, groups: of the first row.
 template <typename Weights, int kRows>
 PB_INLINE void add_group(const GroupBlockArgs& a, const SuperScales& super, const uint8_t* scales,
-                         const uint8_t* numbers, const int8_t* x, const RowGroup* groups,
-                         const uint8_t* ahead, Vec (&sum)[kRows][kGroupTileVectors]) {
+                         const int8_t* x, const RowGroup* groups, const uint8_t* ahead,
+                         Vec (&sum)[kRows][kGroupTileVectors]) {
   Ints factor[2][kGroupTileVectors];
   if constexpr (!Weights::kHasMin) {
 #pragma GCC unroll 2
@@ -152,7 +159,7 @@ PB_INLINE void add_group(const GroupBlockArgs& a, const SuperScales& super, cons
     }
   }
   Ints whole[kRows][kGroupTileVectors];
-  sum_group<Weights>(factor, numbers, x, a.x_stride, whole, ahead);
+  sum_group<Weights>(factor, scales + kGroupScales, x, a.x_stride, whole, ahead);
 #pragma GCC unroll 2
   for (int v = 0; v < kGroupTileVectors; ++v) {
     if constexpr (Weights::kHasMin) {
@@ -204,9 +211,8 @@ inline __attribute__((noinline)) void super_blocks(const GroupBlockArgs& a) {
     for (int g = 0; g < kGroupsOfBlock; ++g, x += kGroupSize, ++groups) {
       constexpr int kBytes = kSuperBytes<Weights> / kGroupsOfBlock;
       if (kRows > 1 && a.prefetches) prefetch(w + g * kBytes, kBytes);
-      add_group<Weights, kRows>(a, super, w + kSuperScales<Weights> + g * kGroupScales,
-                                w + kSuperNumbers<Weights> + g * Weights::kRowsOfQuads * kQuadBytes,
-                                x, groups, w + g * kBytes, sum);
+      const uint8_t* const ahead = a.prefetches ? w + g * kBytes : nullptr;
+      add_group<Weights, kRows>(a, super, super_group<Weights>(w, g), x, groups, ahead, sum);
     }
   }
 #pragma GCC unroll 6
@@ -224,7 +230,7 @@ struct SuperBlockProduct {
   static constexpr int kLength = kGroupsOfBlock * kGroupSize;
   static constexpr int kBytes = kSuperBytes<Weights>;
   static constexpr int kMaxRows = kMaxSuperRows;
-  static constexpr bool is_quick(int) { return false; }
+  static constexpr bool is_quick(int rows) { return rows == 1; }  // as of GroupProduct
   template <int kRows>
   static PB_INLINE void block(const GroupBlockArgs& a) {
     super_blocks<Weights, kRows>(a);

@@ -51,9 +51,8 @@ struct MinBytes {
   static PB_INLINE void expand(const uint8_t* tile, int group, ByteGroup<1>& to) {
     const uint8_t* super = tile + static_cast<int64_t>(group / kGroupsOfBlock) * Product::kBytes;
     const int g = group % kGroupsOfBlock;
-    const uint8_t* scales = super + kSuperScales<Weights> + g * kGroupScales;
-    const uint8_t* numbers =
-        super + kSuperNumbers<Weights> + g * Weights::kRowsOfQuads * kQuadBytes;
+    const uint8_t* scales = super_group<Weights>(super, g);
+    const uint8_t* numbers = scales + kGroupScales;
 #pragma GCC unroll 2
     for (int v = 0; v < 2; ++v) {
 #pragma GCC unroll 8
@@ -83,9 +82,8 @@ struct Q6KBytes {
   static PB_INLINE void expand(const uint8_t* tile, int group, ByteGroup<2>& to) {
     const uint8_t* super = tile + static_cast<int64_t>(group / kGroupsOfBlock) * Product::kBytes;
     const int g = group % kGroupsOfBlock;
-    const uint8_t* scales = super + kSuperScales<Q6KWeights> + g * kGroupScales;
-    const uint8_t* numbers =
-        super + kSuperNumbers<Q6KWeights> + g * Q6KWeights::kRowsOfQuads * kQuadBytes;
+    const uint8_t* scales = super_group<Q6KWeights>(super, g);
+    const uint8_t* numbers = scales + kGroupScales;
     const __m512i zero_point = _mm512_set1_epi16(32);
 #pragma GCC unroll 2
     for (int v = 0; v < 2; ++v) {
