@@ -284,14 +284,26 @@ def test_of_experts_that_tie_the_first_is_taken(architecture: str) -> None:
     engine.close()
 
 
-def test_the_text_part_of_mistral_3(tmp_path: Path) -> None:
-    from transformers import Mistral3Config, Mistral3ForConditionalGeneration
+@pytest.mark.parametrize(
+    ("kind", "text", "vision"),
+    [
+        ("Mistral3", "ministral3", {"model_type": "pixtral", "head_dim": 8}),
+        ("Lfm2Vl", "lfm2", {"model_type": "siglip2_vision_model", "num_patches": 4}),
+    ],
+)
+def test_the_text_part_of_a_model_with_images(
+    kind: str, text: str, vision: dict[str, Any], tmp_path: Path
+) -> None:
+    import transformers
 
-    vision = {"model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16, "head_dim": 8}
-    vision |= {"num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 32, "patch_size": 16}
-    text = make_module("ministral3").config.to_dict()
-    config = Mistral3Config(vision_config=vision, text_config=text, tie_word_embeddings=False)
-    module = Mistral3ForConditionalGeneration(config).eval()
+    vision |= {"hidden_size": 16, "intermediate_size": 16, "image_size": 32, "patch_size": 16}
+    vision |= {"num_hidden_layers": 1, "num_attention_heads": 2}
+    config = getattr(transformers, f"{kind}Config")(
+        vision_config=vision,
+        text_config=make_module(text).config.to_dict(),
+        tie_word_embeddings=False,
+    )
+    module = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
     module.save_pretrained(tmp_path)
     tokens = list(range(3, 103))
     with torch.no_grad():

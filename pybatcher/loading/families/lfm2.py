@@ -1,7 +1,8 @@
 """LFM2 and 2.5, dense and mixtures: most layers are short convolutions, the others attention.
 
 In mixtures the first layers are dense. A router's logits become sigmoids, and biases have a part in
-the choice of experts. The norm of the embedding's name is the final one.
+the choice of experts. `embedding_norm` is the final norm. Of a model with images the text part is
+read.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..blueprint import Blueprint
+from ..blueprint import TEXT_PREFIXES, Blueprint
 from ..fields import Fields
 from ..limits import MAX_CONV_SIZE, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH
 from ..llama_config import llama_config, read_sizes
@@ -21,7 +22,7 @@ from ..short_conv import ShortConvConfig
 from ..tensors import TensorRule
 from . import llama, moe
 
-__all__ = ["MIN_CONV_SIZE", "read", "rules", "with_short_conv"]
+__all__ = ["MIN_CONV_SIZE", "read", "read_multimodal", "rules", "with_short_conv"]
 
 MIN_CONV_SIZE = 2
 """Of fewer positions nothing is kept of a sequence, as it is of layers of this kind."""
@@ -83,6 +84,14 @@ def read(fields: Fields) -> Blueprint:
     tied = "tie_embedding" if "tie_embedding" in fields else "tie_word_embeddings"
     found = (*rules(config), *_expert_rules(config, has_bias))
     return Blueprint(config, found, fields.boolean(tied, True))
+
+
+def read_multimodal(fields: Fields) -> Blueprint:
+    """Return the blueprint of the text part of a lfm2_vl config.json. Raises ModelFormatError."""
+    ties = {name: fields.get(name) for name in ("tie_embedding", "tie_word_embeddings")}
+    text = fields.child("text_config").with_defaults({"model_type": "lfm2", **ties})
+    text.refuse_unless("model_type", "lfm2", _MOE)
+    return replace(read(text), text_prefixes=TEXT_PREFIXES)
 
 
 def with_short_conv(config: ModelConfig, conv_size: int, in_layer: tuple[bool, ...]) -> ModelConfig:

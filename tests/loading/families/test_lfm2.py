@@ -107,6 +107,23 @@ def test_experts() -> None:
     assert read_moe(num_dense_layers=6).config.moe is None
 
 
+def test_a_model_with_images_has_its_text_model_inside() -> None:
+    text = {name: value for name, value in BASE.items() if name != "architectures"}
+    fields = {
+        "model_type": "lfm2_vl",
+        "architectures": ["Lfm2VlForConditionalGeneration"],
+        "tie_embedding": False,
+        "text_config": text,
+    }
+    blueprint = read_blueprint(Fields(fields, "config.json"))
+    assert not blueprint.tied
+    assert blueprint.text_prefixes
+    assert blueprint.config == read().config
+    other = {**fields, "text_config": {**text, "model_type": "llama"}}
+    with pytest.raises(ModelFormatError, match="text_config: model_type is 'llama'"):
+        read_blueprint(Fields(other, "config.json"))
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

@@ -214,24 +214,24 @@ TEST(progress_ends_at_the_whole_and_may_end_the_load) {
 // the layout's version (cpu/pack.h), then put the hashes that are printed here.
 TEST(the_layout_is_the_one_of_its_version) {
   const std::map<std::string, uint64_t> expected = {
-      {"avx512_amx 3 f32", 0x7ad879b7c6626e11u},   {"avx512_amx 3 bf16", 0x298ff3d43276be36u},
-      {"avx512_amx 3 int8", 0x24721ea1909e7222u},  {"avx512_amx 3 int4", 0x74816c113b20f8bfu},
-      {"avx512_bf16 3 f32", 0x7ad879b7c6626e11u},  {"avx512_bf16 3 bf16", 0x242cc693743106e5u},
-      {"avx512_bf16 3 int8", 0x24721ea1909e7222u}, {"avx512_bf16 3 int4", 0x437b9291c2712d40u},
-      {"avx512_vnni 3 f32", 0x7ad879b7c6626e11u},  {"avx512_vnni 3 bf16", 0x242cc693743106e5u},
-      {"avx512_vnni 3 int8", 0x24721ea1909e7222u}, {"avx512_vnni 3 int4", 0x437b9291c2712d40u},
-      {"avx512 3 f32", 0x7ad879b7c6626e11u},       {"avx512 3 bf16", 0x242cc693743106e5u},
-      {"avx512 3 int8", 0x24721ea1909e7222u},      {"avx512 3 int4", 0x437b9291c2712d40u},
-      {"avx_vnni 3 f32", 0x30664860b8177a6cu},     {"avx_vnni 3 bf16", 0x298ff3d43276be36u},
-      {"avx_vnni 3 int8", 0x5a1efc05bfd3db44u},    {"avx_vnni 3 int4", 0x7beabd26a1c69353u},
-      {"avx2 3 f32", 0x30664860b8177a6cu},         {"avx2 3 bf16", 0x298ff3d43276be36u},
-      {"avx2 3 int8", 0x5a1efc05bfd3db44u},        {"avx2 3 int4", 0x7beabd26a1c69353u},
-      {"neon_i8mm 3 f32", 0xe510a634d54f58f9u},    {"neon_i8mm 3 bf16", 0xcd5d40523e5cab77u},
-      {"neon_i8mm 3 int8", 0x5a1efc05bfd3db44u},   {"neon_i8mm 3 int4", 0x7beabd26a1c69353u},
-      {"neon 3 f32", 0xe510a634d54f58f9u},         {"neon 3 bf16", 0xcd5d40523e5cab77u},
-      {"neon 3 int8", 0x5a1efc05bfd3db44u},        {"neon 3 int4", 0x7beabd26a1c69353u},
-      {"scalar 3 f32", 0xe510a634d54f58f9u},       {"scalar 3 bf16", 0xcd5d40523e5cab77u},
-      {"scalar 3 int8", 0xbb2477497af5b8b6u},      {"scalar 3 int4", 0xa81aa2867a5629fdu},
+      {"avx512_amx 4 f32", 0x7ad879b7c6626e11u},   {"avx512_amx 4 bf16", 0x298ff3d43276be36u},
+      {"avx512_amx 4 int8", 0x24721ea1909e7222u},  {"avx512_amx 4 int4", 0x74816c113b20f8bfu},
+      {"avx512_bf16 4 f32", 0x7ad879b7c6626e11u},  {"avx512_bf16 4 bf16", 0x242cc693743106e5u},
+      {"avx512_bf16 4 int8", 0x24721ea1909e7222u}, {"avx512_bf16 4 int4", 0x437b9291c2712d40u},
+      {"avx512_vnni 4 f32", 0x7ad879b7c6626e11u},  {"avx512_vnni 4 bf16", 0x242cc693743106e5u},
+      {"avx512_vnni 4 int8", 0x24721ea1909e7222u}, {"avx512_vnni 4 int4", 0x437b9291c2712d40u},
+      {"avx512 4 f32", 0x7ad879b7c6626e11u},       {"avx512 4 bf16", 0x242cc693743106e5u},
+      {"avx512 4 int8", 0x24721ea1909e7222u},      {"avx512 4 int4", 0x437b9291c2712d40u},
+      {"avx_vnni 4 f32", 0x30664860b8177a6cu},     {"avx_vnni 4 bf16", 0x298ff3d43276be36u},
+      {"avx_vnni 4 int8", 0x5a1efc05bfd3db44u},    {"avx_vnni 4 int4", 0x7beabd26a1c69353u},
+      {"avx2 4 f32", 0x30664860b8177a6cu},         {"avx2 4 bf16", 0x298ff3d43276be36u},
+      {"avx2 4 int8", 0x5a1efc05bfd3db44u},        {"avx2 4 int4", 0x7beabd26a1c69353u},
+      {"neon_i8mm 4 f32", 0xe510a634d54f58f9u},    {"neon_i8mm 4 bf16", 0xcd5d40523e5cab77u},
+      {"neon_i8mm 4 int8", 0x5a1efc05bfd3db44u},   {"neon_i8mm 4 int4", 0x7beabd26a1c69353u},
+      {"neon 4 f32", 0xe510a634d54f58f9u},         {"neon 4 bf16", 0xcd5d40523e5cab77u},
+      {"neon 4 int8", 0x5a1efc05bfd3db44u},        {"neon 4 int4", 0x7beabd26a1c69353u},
+      {"scalar 4 f32", 0xe510a634d54f58f9u},       {"scalar 4 bf16", 0xcd5d40523e5cab77u},
+      {"scalar 4 int8", 0xbb2477497af5b8b6u},      {"scalar 4 int4", 0xa81aa2867a5629fdu},
   };
   constexpr int kOut = 150, kIn = 97;  // no multiple of anything
   const auto values = numbers(kOut * kIn, 5);
@@ -259,9 +259,9 @@ TEST(the_layout_is_the_one_of_its_version) {
 // The same of MXFP4, which lies alike on targets whose tiles are as wide.
 TEST(the_layout_of_mxfp4_is_the_one_of_its_version) {
   const std::map<std::string, uint64_t> expected = {
-      {"3 of 4", 0xa8c111b88048facdu},
-      {"3 of 8", 0xa8ebefba5b23e87fu},
-      {"3 of 32", 0x195093f72db4eae8u},
+      {"4 of 4", 0xa8c111b88048facdu},
+      {"4 of 8", 0xa8ebefba5b23e87fu},
+      {"4 of 32", 0x195093f72db4eae8u},
   };
   ThreadPool pool(1);
   for (const cpu::Kernels* target : cpu::compiled_targets()) {
@@ -284,9 +284,9 @@ TEST(the_layout_of_mxfp4_is_the_one_of_its_version) {
 // The same of FP8. Vectors and tiles of the same width lie alike.
 TEST(the_layout_of_fp8_is_the_one_of_its_version) {
   const std::map<std::string, uint64_t> expected = {
-      {"3 of 16", 0xc8a89897ca55a0d1u},
-      {"3 of 32", 0x96c1ee8ec65564cdu},
-      {"3 of 64", 0xeef17a75cdd1d64eu},
+      {"4 of 16", 0xc8a89897ca55a0d1u},
+      {"4 of 32", 0x96c1ee8ec65564cdu},
+      {"4 of 64", 0xeef17a75cdd1d64eu},
   };
   ThreadPool pool(1);
   for (const cpu::Kernels* target : cpu::compiled_targets()) {
@@ -310,15 +310,15 @@ TEST(the_layout_of_fp8_is_the_one_of_its_version) {
 // wide.
 TEST(the_layout_of_super_blocks_is_the_one_of_its_version) {
   const std::map<std::string, uint64_t> expected = {
-      {"3 of 4 q4_k", 0xd2f5b4b601659488u},    {"3 of 4 q5_k", 0xb67cf7ab6cc68301u},
-      {"3 of 4 q6_k", 0xc132d83e17f7875eu},    {"3 of 8 q4_k", 0xa5f3139a3d6f6334u},
-      {"3 of 8 q5_k", 0xdb4da8f384a0b117u},    {"3 of 8 q6_k", 0xf0390bee2ceca7bdu},
-      {"3 of 32 q4_k", 0xf58fafbaa458f66cu},   {"3 of 32 q5_k", 0x2a0f05c8ef7d3829u},
-      {"3 of 32 q6_k", 0x9e5f6f10d8139a0eu},   {"3 of 4 int4_zp", 0x766cc4d92c1d8c92u},
-      {"3 of 8 int4_zp", 0xc7ed08319cb74fcau}, {"3 of 32 int4_zp", 0x4bac218c56b02cffu},
-      {"3 of 4 q5_0", 0x8886625f56a78fbdu},    {"3 of 8 q5_0", 0xd7a64873637eb5f3u},
-      {"3 of 32 q5_0", 0xe3c0783221e01702u},   {"3 of 4 iq4_nl", 0x61a3707e18052a7eu},
-      {"3 of 8 iq4_nl", 0x4d44e8a474b39704u},  {"3 of 32 iq4_nl", 0xbdd40f0af463664du},
+      {"4 of 4 q4_k", 0x0abdb0f6eb264249u},    {"4 of 4 q5_k", 0xeaa1b461041c3075u},
+      {"4 of 4 q6_k", 0xa9e49cfc358958dau},    {"4 of 8 q4_k", 0x02162f8578810d68u},
+      {"4 of 8 q5_k", 0x7fade626cc801450u},    {"4 of 8 q6_k", 0x9b4aa8114fc93aa2u},
+      {"4 of 32 q4_k", 0xb73bd3756191c789u},   {"4 of 32 q5_k", 0xa5f32c1121c2bb64u},
+      {"4 of 32 q6_k", 0xa8b280433ad34f82u},   {"4 of 4 int4_zp", 0x766cc4d92c1d8c92u},
+      {"4 of 8 int4_zp", 0xc7ed08319cb74fcau}, {"4 of 32 int4_zp", 0x4bac218c56b02cffu},
+      {"4 of 4 q5_0", 0x521936dff9f30d41u},    {"4 of 8 q5_0", 0x17bc5e9dca19accbu},
+      {"4 of 32 q5_0", 0x0b5196e060ac2236u},   {"4 of 4 iq4_nl", 0x61a3707e18052a7eu},
+      {"4 of 8 iq4_nl", 0x4d44e8a474b39704u},  {"4 of 32 iq4_nl", 0xbdd40f0af463664du},
   };
   ThreadPool pool(1);
   for (const cpu::Kernels* target : cpu::compiled_targets()) {
