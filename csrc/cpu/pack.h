@@ -14,7 +14,8 @@
 //         the lowest in the lowest nibble
 //   int4_zp  tile (ceil(n_in / 32)) of groups: f16 scales (columns), zero points (columns, bytes),
 //         then (4, columns, 4) bytes as int4 has them
-//   q5_0  tile (ceil(n_in / 32)) of groups: f16 scales (columns), then (5, columns, 4) bytes: bits j
+//   q5_0  tile (ceil(n_in / 32)) of groups: f16 scales (columns), then (5, columns, 4) bytes: bits
+//   j
 //         and 4 + j of byte b of the first row are the fifth ones of k = 4 j + b and k = 16 + 4 j +
 //         b; then four rows as int4 has them, each number 16 above its own
 //   iq4_nl  tile as int4 has it, without lines; the nibbles are codes (base/quantise.h)
