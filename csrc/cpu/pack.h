@@ -14,10 +14,9 @@
 //         the lowest in the lowest nibble
 //   int4_zp  tile (ceil(n_in / 32)) of groups: f16 scales (columns), zero points (columns, bytes),
 //         then (4, columns, 4) bytes as int4 has them
-//   q5_0  tile (ceil(n_in / 32)) of groups: f16 scales (columns), then (5, columns, 4) bytes: bits
-//   j
-//         and 4 + j of byte b of the first row are the fifth ones of k = 4 j + b and k = 16 + 4 j +
-//         b; then four rows as int4 has them, each number 16 above its own
+//   q5_0  tile (ceil(n_in / 32)) of groups: f16 scales (columns), then (5, columns, 4) bytes. Of
+//         the first row bits j and 4 + j of byte b are the fifth ones of k = 4 j + b and of k = 16
+//         + 4 j + b; four rows as int4 has them follow, each number 16 above its own
 //   iq4_nl  tile as int4 has it, without lines; the nibbles are codes (base/quantise.h)
 //   q4_k, q5_k, q6_k  tile (n_in / 256) of super-blocks (cpu/pack_super_blocks.h)
 //   mxfp4  tile (ceil(n_in / 32)) of groups (cpu/pack_mxfp4.h)

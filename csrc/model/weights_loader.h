@@ -72,13 +72,7 @@ class WeightsLoader {
     const int inner = shape.intermediate_size;
     LayerWeights w;
     if (config_.pre_norm) w.attn_norm = norm(prefix + "attn_norm", hidden);
-    if (!config_.is_recurrent(number)) {
-      attention(w, shape, prefix);
-    } else if (config_.has_short_conv()) {
-      short_conv(w, prefix + "short_conv.");
-    } else {
-      delta(w, prefix + "delta.");
-    }
+    config_.is_recurrent(number) ? recurrent(w, prefix) : attention(w, shape, prefix);
     if (config_.post_norm) w.attn_post_norm = norm(prefix + "attn_post_norm", hidden);
     if (config_.pre_norm) w.mlp_norm = norm(prefix + "mlp_norm", hidden);
     if (config_.has_experts(number)) {
@@ -133,19 +127,21 @@ class WeightsLoader {
     w.o = linear(prefix, "o", hidden, q_size);
   }
 
+  void recurrent(LayerWeights& w, const std::string& prefix) {
+    config_.has_short_conv() ? short_conv(w, prefix + "short_conv.") : delta(w, prefix + "delta.");
+  }
+
   // Its gates, b and a, are f32: a state is multiplied by what comes of them at every row.
   void delta(LayerWeights& w, const std::string& prefix) {
-    const int hidden = config_.hidden_size;
     const DeltaShape& delta = config_.delta;
-    const int n_heads = delta.n_value_heads;
-    const int first_gate = delta.row_size() - 2 * n_heads;
+    const int hidden = config_.hidden_size, n_heads = delta.n_value_heads;
     w.qkv = stacked(prefix, {{"qkv", delta.n_channels()}, {"z", delta.value_size()}}, hidden);
     for (Matrix& m : w.qkv) m.n_beside = delta.row_size();
     const std::array gates = {checkpoint_.get(prefix + "b.weight", n_heads, hidden),
                               checkpoint_.get(prefix + "a.weight", n_heads, hidden)};
     for (const TensorView& view : gates) refuse_order(view, "a gate");
     Matrix& of_gates = w.qkv.emplace_back(matrix(gates, std::array<TensorView, 2>{}, DType::kF32));
-    of_gates.first_out = first_gate;
+    of_gates.first_out = delta.row_size() - 2 * n_heads;
     of_gates.n_beside = delta.row_size();
     w.delta = {.convolution = convolution(prefix, delta.n_channels(), delta.conv_size),
                .decay = vector(prefix + "decay", n_heads),
@@ -155,27 +151,19 @@ class WeightsLoader {
   }
 
   void short_conv(LayerWeights& w, const std::string& prefix) {
-    const ShortConvShape& shape = config_.short_conv;
-    w.qkv = stacked(prefix, {{"in", shape.row_size()}}, config_.hidden_size);
-    w.short_conv = convolution(prefix, shape.width, shape.conv_size);
-    w.o = linear(prefix, "o", config_.hidden_size, shape.width);
+    const int hidden = config_.hidden_size;
+    w.qkv = stacked(prefix, {{"in", config_.short_conv.row_size()}}, hidden);
+    w.short_conv = convolution(prefix, hidden, config_.short_conv.conv_size);
+    w.o = linear(prefix, "o", hidden, hidden);
   }
 
   // By tap, then by channel: the checkpoint's, turned round.
   Vector convolution(const std::string& prefix, int n_channels, int n_taps) {
     const TensorView& view = checkpoint_.get(prefix + "convolution", n_channels, n_taps);
     refuse_blocks(view, "a convolution");
-    std::vector<float> values;
-    for (int tap = 0; tap < n_taps; ++tap) {
-      TensorView taps = view;
-      taps.data =
-          static_cast<const std::byte*>(view.data) + tap * view.col_stride * dtype_size(view.dtype);
-      taps.cols = 1;
-      const AlignedBuffer column = read_vector(taps);
-      values.insert(values.end(), column.as<float>(), column.as<float>() + n_channels);
-    }
+    Vector made = made_vector(read_columns(view));
     have(view);
-    return made_vector(values);
+    return made;
   }
 
   LayerInputTables layer_input_tables() {
@@ -235,9 +223,8 @@ class WeightsLoader {
     if (config_.moe.beside_mlp) {
       e.scales = vector(prefix + "expert_scales.weight", config_.moe.n_experts);
     }
-    if (config_.moe.sigmoid && checkpoint_.has(prefix + "expert_bias")) {
+    if (config_.moe.sigmoid && checkpoint_.has(prefix + "expert_bias"))
       e.bias = vector(prefix + "expert_bias", config_.moe.n_experts);
-    }
     std::vector<Matrix> gate_up, down;
     for (size_t i = 0; i < downs.size(); ++i) {
       gate_up.push_back(matrix_of(gates_ups, gates_ups_biases, 2 * i, 2, of_gates_ups));

@@ -260,4 +260,16 @@ AlignedBuffer read_vector(const TensorView& view) {
   return values;
 }
 
+std::vector<float> read_columns(const TensorView& view) {
+  std::vector<float> values(static_cast<size_t>(view.cols * view.rows));
+  TensorView column = view;
+  column.cols = 1;
+  for (int64_t i = 0; i < view.cols; ++i) {
+    column.data = static_cast<const std::byte*>(view.data) +
+                  i * view.col_stride * static_cast<int64_t>(dtype_size(view.dtype));
+    read_vector_into(column, values.data() + i * view.rows);
+  }
+  return values;
+}
+
 }  // namespace pb

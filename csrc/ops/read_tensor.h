@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/aligned_buffer.h"
 #include "base/dtype.h"
@@ -77,5 +78,8 @@ AlignedBuffer read_biases(std::span<const TensorView> parts, std::span<const Ten
 // A vector in f32: (view.rows). Throws kModelFormat where a number is not finite, naming tensor and
 // element.
 AlignedBuffer read_vector(const TensorView& view);
+
+// A matrix of plain numbers, turned round: (view.cols, view.rows). Throws as read_vector.
+std::vector<float> read_columns(const TensorView& view);
 
 }  // namespace pb
