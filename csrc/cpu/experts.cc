@@ -249,7 +249,7 @@ void CpuExperts::add_shared(const Buffer& y, const Buffer& logits, int n_rows, i
                             Buffer& x) {
   backend_.for_rows(n_rows, int64_t{2} * n_rows * hidden, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
-      const float share = 1.0f / (1.0f + std::exp(-logits.as<float>()[row]));
+      const float share = sigmoid(logits.as<float>()[row]);
       const float* const from = y.as<float>() + row * hidden;
       float* const to = x.as<float>() + row * hidden;
       for (int c = 0; c < hidden; ++c) to[c] += share * from[c];

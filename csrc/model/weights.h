@@ -35,9 +35,9 @@ namespace pb {
 //   layers.{i}.experts.{e}.{gate,up,down}.{weight,bias}:
 //   instead of gate, up and down, where the layer has experts, or beside them; then with
 //   layers.{i}.{router_norm,experts_norm,mlp_out_norm,experts_out_norm}.weight (hidden) ·
-//   layers.{i}.expert_scales.weight (experts); with layers.{i}.expert_bias (experts); or with
-//   layers.{i}.shared_gate (hidden), where the MLP is a shared expert final_norm.{weight,bias} ·
-//   head.weight
+//   layers.{i}.expert_scales.weight (experts); or with layers.{i}.shared_gate (hidden), where the
+//   MLP is a shared expert; with layers.{i}.expert_bias (experts) where sigmoids choose
+//   final_norm.{weight,bias} · head.weight
 using TensorMap = std::map<std::string, TensorView>;
 
 // Matrices over one input, whose outputs lie side by side: one where their dtypes allow it.

@@ -71,10 +71,10 @@ def read_moe(
     keys.refuse_unless("expert_gating_func", gating)
     keys.refuse_unless("expert_weights_norm", True)
     scale = 1.0
-    if experts.sigmoid:
-        scale = keys.number("expert_weights_scale", 0.0, 1e6, 1.0) or 1.0
-    else:
+    if not experts.sigmoid:
         keys.refuse_unless("expert_weights_scale", 0.0, 1.0)
+    elif keys.number("expert_weights_scale", 0.0, 1e6, 0.0):  # 0 says that there is none
+        scale = keys.number("expert_weights_scale", 1e-6, 1e6)
     n_dense = 0
     if experts.dense_first:
         n_dense = keys.integer("leading_dense_block_count", 0, MAX_LAYERS, 0)

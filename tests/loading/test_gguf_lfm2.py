@@ -83,6 +83,7 @@ def test_keys_that_are_wrong(key: str, value: Any, expected: str, tmp_path: Path
     [
         ("expert_gating_func", 1, "2"),
         ("expert_weights_scale", -1.0, "from 0 to"),
+        ("expert_weights_scale", 1e-30, "from 1e-06 to"),
         ("leading_dense_block_count", -1, "from 0 to"),
     ],
 )

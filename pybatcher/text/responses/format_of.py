@@ -58,6 +58,8 @@ _BY_MODEL_TYPE = {
     "granite": "granite",
     "granitemoe": "granite",
     "granitemoehybrid": "granite4",
+    "lfm2": "lfm2",
+    "lfm2_moe": "lfm2",
     "llama4": "llama3",
     "mistral": "mistral_json",
     "mistral3": "mistral",
