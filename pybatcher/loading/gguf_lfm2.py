@@ -16,34 +16,21 @@ from .families import lfm2
 from .fields import Fields
 from .gguf_keys import ArchitectureKeys
 from .gguf_moe import expert_rules
+from .gguf_names import gguf_name
 from .limits import MAX_CONV_SIZE, MAX_HEADS, MAX_LAYERS
 from .model_config import ModelConfig
 from .tensors import Tensor, TensorRule
 
-__all__ = ["change", "plain", "rules"]
+__all__ = ["NAMES", "change", "plain", "rules"]
 
 _KV_HEADS = "attention.head_count_kv"
-_NAMES = {
-    "token_embedding": "token_embd.weight",
-    "final_norm.weight": "token_embd_norm.weight",
-    "head.weight": "output.weight",
-}
-_PARTS = {
-    "attn_norm.weight": "attn_norm.weight",
-    "mlp_norm.weight": "ffn_norm.weight",
-    "q.weight": "attn_q.weight",
-    "k.weight": "attn_k.weight",
-    "v.weight": "attn_v.weight",
-    "o.weight": "attn_output.weight",
-    "q_norm.weight": "attn_q_norm.weight",
-    "k_norm.weight": "attn_k_norm.weight",
-    "gate.weight": "ffn_gate.weight",
-    "up.weight": "ffn_up.weight",
-    "down.weight": "ffn_down.weight",
-    "short_conv.in.weight": "shortconv.in_proj.weight",
-    "short_conv.o.weight": "shortconv.out_proj.weight",
+NAMES = {
+    "final_norm": "token_embd_norm",
+    "short_conv.in": "shortconv.in_proj",
+    "short_conv.o": "shortconv.out_proj",
     "short_conv.convolution": "shortconv.conv.weight",
 }
+"""GGUF's names, where they are not those of a Llama."""
 
 
 def plain(keys: ArchitectureKeys) -> Fields:
@@ -78,18 +65,10 @@ def rules(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Iterator[Tensor
     """Yield a rule for every tensor, with GGUF's names as sources."""
     for rule in lfm2.rules(config):
         shape = (rule.shape[0], rule.shape[2]) if rule.squeezed else rule.shape
-        yield replace(rule, source=gguf_name(rule.name), shape=shape, squeezed=False)
+        yield replace(rule, source=gguf_name(rule.name, NAMES), shape=shape, squeezed=False)
     yield from expert_rules(config)
     for layer in range(config.n_layers):
         source = f"blk.{layer}.exp_probs_b.bias"
         if config.moe is not None and config.moe.in_layer[layer] and source in tensors:
             shape = (config.moe.n_experts,)
             yield TensorRule(name=f"layers.{layer}.expert_bias", source=source, shape=shape)
-
-
-def gguf_name(name: str) -> str:
-    """Return GGUF's name of a canonical tensor name."""
-    if name in _NAMES:
-        return _NAMES[name]
-    _, layer, part = name.split(".", 2)
-    return f"blk.{layer}.{_PARTS[part]}"

@@ -22,7 +22,7 @@ from ..errors import ModelFormatError
 from ..params.embedding_defaults import EmbeddingDefaults
 from ..params.embedding_head import DenseLayer, EmbeddingHead
 from .blocks import BLOCKS, ENGINE_BLOCKS
-from .blueprint import EMBEDDING, HEAD, LAYER_INPUTS, Blueprint
+from .blueprint import EMBEDDING, HEAD, Blueprint
 from .conversion import SAME_AS
 from .fields import Fields, shown
 from .fingerprint import fingerprint
@@ -30,6 +30,7 @@ from .gguf_architectures import ARCHITECTURES, GgufArchitecture
 from .gguf_config import read_config
 from .gguf_file import map_gguf
 from .gguf_fused import from_fused
+from .gguf_names import gguf_name
 from .gguf_rope import LongRopeDivisors
 from .gguf_tokenizer import read_tokenizer
 from .limits import MAX_VOCABULARY
@@ -47,31 +48,6 @@ _LEAST_DIVISOR = np.float32(1e-3)  # of frequencies, so that none becomes infini
 _LONGROPE_DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")
 _POOLINGS: dict[Any, Literal["mean", "cls", "last"]] = {1: "mean", 2: "cls", 3: "last"}
 _DENSE_LAYERS = ("dense_2.weight", "dense_3.weight")
-_NAMES = {
-    "attn_norm": "attn_norm",
-    "attn_post_norm": "post_attention_norm",
-    "q_norm": "attn_q_norm",
-    "k_norm": "attn_k_norm",
-    "q": "attn_q",
-    "k": "attn_k",
-    "v": "attn_v",
-    "o": "attn_output",
-    "mlp_norm": "ffn_norm",
-    "mlp_post_norm": "post_ffw_norm",
-    "gate": "ffn_gate",
-    "up": "ffn_up",
-    "down": "ffn_down",
-    "output_scale": "layer_output_scale",
-    "input_gate": "inp_gate",
-    "input_proj": "proj",
-    "input_post_norm": "post_norm",
-}
-_NAMES_OF_MODEL = {
-    EMBEDDING: "token_embd.weight",
-    LAYER_INPUTS: "per_layer_token_embd.weight",
-    "layer_inputs.proj.weight": "per_layer_model_proj.weight",
-    "layer_inputs.norm.weight": "per_layer_proj_norm.weight",
-}
 
 
 def open_gguf(path: Path) -> LoadedModel:
@@ -181,22 +157,8 @@ def _blueprint(
         o_bias="blk.0.attn_output.bias" in tensors,
         mlp_bias="blk.0.ffn_gate.bias" in tensors,
     )
-    names = {**_NAMES, **own.names}
-    renamed = tuple(replace(rule, source=gguf_name(rule.name, names)) for rule in rules)
+    renamed = tuple(replace(rule, source=gguf_name(rule.name, own.names)) for rule in rules)
     return Blueprint(config, (*from_fused(renamed, tensors), *own.expert_rules(config)), tied)
-
-
-def gguf_name(name: str, names: Mapping[str, str] = _NAMES) -> str:
-    """Return GGUF's name of a canonical tensor name. names: of the parts of a layer."""
-    if name in _NAMES_OF_MODEL:
-        return _NAMES_OF_MODEL[name]
-    stem, _, kind = name.rpartition(".")
-    if stem == "final_norm":
-        return f"output_norm.{kind}"
-    if stem == "head":
-        return f"output.{kind}"
-    _, layer, part = stem.split(".")
-    return f"blk.{layer}.{names[part]}.{kind}"
 
 
 def _refuse_unknown_tensors(

@@ -14,48 +14,36 @@ from .delta import DeltaConfig
 from .families import qwen3_5
 from .gguf_keys import ArchitectureKeys
 from .gguf_moe import expert_rules
+from .gguf_names import gguf_name
 from .limits import MAX_CONV_SIZE, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_WIDTH
 from .model_config import ModelConfig
 from .tensors import Tensor, TensorRule
 
-__all__ = ["change", "rules", "unused_tensors"]
+__all__ = ["NAMES", "SHARED_EXPERT_NAMES", "change", "rules", "unused_tensors"]
 
 _MOST_PREDICTING = 8  # layers that predict further tokens
 
-_NAMES = {
-    "token_embedding": "token_embd.weight",
-    "final_norm.weight": "output_norm.weight",
-    "head.weight": "output.weight",
-}
-_PARTS = {
-    "attn_norm.weight": "attn_norm.weight",
-    "mlp_norm.weight": "post_attention_norm.weight",
-    "q.weight": "attn_q.weight",
-    "attn_gate.weight": "attn_q.weight",
-    "k.weight": "attn_k.weight",
-    "v.weight": "attn_v.weight",
-    "o.weight": "attn_output.weight",
-    "q_norm.weight": "attn_q_norm.weight",
-    "k_norm.weight": "attn_k_norm.weight",
-    "gate.weight": "ffn_gate.weight",
-    "up.weight": "ffn_up.weight",
-    "down.weight": "ffn_down.weight",
-    "delta.qkv.weight": "attn_qkv.weight",
-    "delta.z.weight": "attn_gate.weight",
-    "delta.b.weight": "ssm_beta.weight",
-    "delta.a.weight": "ssm_alpha.weight",
+NAMES = {
+    "mlp_norm": "post_attention_norm",
+    "attn_gate": "attn_q",
+    "delta.qkv": "attn_qkv",
+    "delta.z": "attn_gate",
+    "delta.b": "ssm_beta",
+    "delta.a": "ssm_alpha",
     "delta.decay": "ssm_a",
     "delta.decay_bias": "ssm_dt.bias",
     "delta.convolution": "ssm_conv1d.weight",
-    "delta.norm.weight": "ssm_norm.weight",
-    "delta.o.weight": "ssm_out.weight",
+    "delta.norm": "ssm_norm",
+    "delta.o": "ssm_out",
 }
-_SHARED_PARTS = {
-    "gate.weight": "ffn_gate_shexp.weight",
-    "up.weight": "ffn_up_shexp.weight",
-    "down.weight": "ffn_down_shexp.weight",
+"""GGUF's names, where they are not those of a Llama."""
+SHARED_EXPERT_NAMES = {
+    "gate": "ffn_gate_shexp",
+    "up": "ffn_up_shexp",
+    "down": "ffn_down_shexp",
     "shared_gate": "ffn_gate_inp_shexp.weight",
 }
+"""Beside these, where the MLP is a shared expert."""
 _PREDICTING = (
     *("attn_norm", "post_attention_norm", "attn_q", "attn_k", "attn_v", "attn_output"),
     *("attn_q_norm", "attn_k_norm", "ffn_gate", "ffn_up", "ffn_down"),
@@ -110,6 +98,7 @@ def _recurrent_layers(keys: ArchitectureKeys, n_layers: int, n_predicting: int) 
 
 def rules(config: ModelConfig, _tensors: Mapping[str, Tensor]) -> Iterator[TensorRule]:
     """Yield a rule for every tensor, with GGUF's names as sources."""
+    names = NAMES if config.moe is None else NAMES | SHARED_EXPERT_NAMES
     for rule in qwen3_5.rules(config, bias=False, norm_plus=0.0):
         shape = rule.shape
         if rule.squeezed:
@@ -118,22 +107,13 @@ def rules(config: ModelConfig, _tensors: Mapping[str, Tensor]) -> Iterator[Tenso
             shape = shape[1:]
         yield replace(
             rule,
-            source=gguf_name(rule.name, shared_expert=config.moe is not None),
+            source=gguf_name(rule.name, names),
             shape=shape,
             squeezed=False,
             minus_exp=False,
             index=None,
         )
     yield from expert_rules(config)
-
-
-def gguf_name(name: str, *, shared_expert: bool = False) -> str:
-    """Return GGUF's name of a canonical tensor name. shared_expert: the MLP is one."""
-    if name in _NAMES:
-        return _NAMES[name]
-    _, layer, part = name.split(".", 2)
-    own = _SHARED_PARTS.get(part) if shared_expert else None
-    return f"blk.{layer}.{own or _PARTS[part]}"
 
 
 def unused_tensors(config: ModelConfig) -> Collection[str]:

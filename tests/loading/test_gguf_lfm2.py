@@ -9,25 +9,14 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+from engine_helpers import some_logits as logits
 from gguf_files import write_gguf
-from numpy.typing import NDArray
 
-from pybatcher.engine import Engine
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import open_model
-from pybatcher.loading.gguf_lfm2 import gguf_name
+from pybatcher.loading.gguf_lfm2 import NAMES
+from pybatcher.loading.gguf_names import gguf_name
 from pybatcher.testing.checkpoints import make_checkpoint
-
-PROMPT = list(range(5, 60))
-
-
-def logits(path: Path) -> NDArray[np.float32]:
-    engine = Engine.load(path, dtype="f32", n_ctx=256, n_parallel=2)
-    seq_id = engine.seq_new()
-    rows = [engine.prefill_chunk(seq_id, PROMPT, logits=True)]
-    rows += [engine.prefill_chunk(seq_id, [token], logits=True) for token in (9, 300, 12)]
-    engine.close()
-    return np.array(rows)
 
 
 @pytest.mark.parametrize("architecture", ["lfm2", "lfm2_moe"])
@@ -98,8 +87,8 @@ def test_keys_of_experts_that_are_wrong(
 
 
 def test_names() -> None:
-    assert gguf_name("final_norm.weight") == "token_embd_norm.weight"
-    assert gguf_name("layers.3.short_conv.convolution") == "blk.3.shortconv.conv.weight"
+    assert gguf_name("final_norm.weight", NAMES) == "token_embd_norm.weight"
+    assert gguf_name("layers.3.short_conv.convolution", NAMES) == "blk.3.shortconv.conv.weight"
     known = {name.format(bid=0) for name in gguf.TENSOR_NAMES.values()}
     for part in ("short_conv.in", "short_conv.o", "q_norm", "mlp_norm"):
-        assert gguf_name(f"layers.0.{part}.weight").removesuffix(".weight") in known
+        assert gguf_name(f"layers.0.{part}.weight", NAMES).removesuffix(".weight") in known

@@ -22,7 +22,8 @@ from pybatcher.engine import Engine
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import Tensor, open_model
 from pybatcher.loading.blocks import BLOCKS, block_name
-from pybatcher.loading.gguf_model import gguf_name, open_gguf
+from pybatcher.loading.gguf_model import open_gguf
+from pybatcher.loading.gguf_names import gguf_name
 from pybatcher.params.embedding_defaults import EmbeddingDefaults
 from pybatcher.testing.checkpoints import make_checkpoint
 

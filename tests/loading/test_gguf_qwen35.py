@@ -9,17 +9,17 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+from engine_helpers import some_logits as logits
 from gguf_files import write_gguf
 from numpy.typing import NDArray
 
-from pybatcher.engine import Engine
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import open_model
-from pybatcher.loading.gguf_qwen35 import gguf_name
+from pybatcher.loading.gguf_names import gguf_name
+from pybatcher.loading.gguf_qwen35 import NAMES, SHARED_EXPERT_NAMES
 from pybatcher.loading.tensors import Tensor
 from pybatcher.testing.checkpoints import make_checkpoint
 
-PROMPT = list(range(5, 60))
 ONE_WIDTH = {"linear_key_head_dim": 16, "linear_value_head_dim": 16}  # as llama.cpp has it
 PREFIX = "qwen35."
 
@@ -32,15 +32,6 @@ def numbers(tensor: Tensor) -> NDArray[np.float32]:
     if tensor.dtype == "bf16":
         return (tensor.array.astype(np.uint32) << 16).view(np.float32)
     return tensor.array.astype(np.float32)
-
-
-def logits(path: Path) -> NDArray[np.float32]:
-    engine = Engine.load(path, dtype="f32", n_ctx=256, n_parallel=2)
-    seq_id = engine.seq_new()
-    rows = [engine.prefill_chunk(seq_id, PROMPT, logits=True)]
-    rows += [engine.prefill_chunk(seq_id, [token], logits=True) for token in (9, 300, 12)]
-    engine.close()
-    return np.array(rows)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -120,14 +111,14 @@ def test_keys_that_are_wrong(key: str, value: Any, expected: str, tmp_path: Path
 
 
 def test_names() -> None:
-    assert gguf_name("token_embedding") == "token_embd.weight"
-    assert gguf_name("layers.3.delta.decay") == "blk.3.ssm_a"
-    assert gguf_name("layers.12.attn_gate.weight") == "blk.12.attn_q.weight"
-    shared = gguf_name("layers.1.up.weight", shared_expert=True)
+    assert gguf_name("token_embedding", NAMES) == "token_embd.weight"
+    assert gguf_name("layers.3.delta.decay", NAMES) == "blk.3.ssm_a"
+    assert gguf_name("layers.12.attn_gate.weight", NAMES) == "blk.12.attn_q.weight"
+    shared = gguf_name("layers.1.up.weight", NAMES | SHARED_EXPERT_NAMES)
     assert shared == "blk.1.ffn_up_shexp.weight"
     known = {name.format(bid=0) for name in gguf.TENSOR_NAMES.values()}
     for part in ("delta.qkv", "delta.z", "delta.b", "delta.a", "delta.o", "delta.norm"):
-        assert gguf_name(f"layers.0.{part}.weight").removesuffix(".weight") in known
+        assert gguf_name(f"layers.0.{part}.weight", NAMES).removesuffix(".weight") in known
 
 
 @pytest.mark.parametrize("tied", [False, True])

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pybatcher import errors
 from pybatcher.engine import Engine
 from pybatcher.scheduling.plan import StepEntry, StepPlan
@@ -61,3 +64,13 @@ def ids(n: int, salt: int = 0) -> list[int]:
 def plan(*entries: tuple[int, list[int], bool]) -> StepPlan:
     made = tuple(StepEntry(seq_id, tuple(tokens), sample) for seq_id, tokens, sample in entries)
     return StepPlan(made, decode_rows=0, prefill_rows=sum(len(e.tokens) for e in made))
+
+
+def some_logits(path: Path) -> NDArray[np.float32]:
+    """Return the f32 logits of a model after a prompt and three tokens more: (4, vocabulary)."""
+    engine = Engine.load(path, dtype="f32", n_ctx=256, n_parallel=2)
+    seq_id = engine.seq_new()
+    rows = [engine.prefill_chunk(seq_id, list(range(5, 60)), logits=True)]
+    rows += [engine.prefill_chunk(seq_id, [token], logits=True) for token in (9, 300, 12)]
+    engine.close()
+    return np.array(rows)

@@ -18,11 +18,13 @@ import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf_gemma4 import GEMMA4_PARTS, add_gemma4, gemma4_divisors, gemma4_name
-from gguf_lfm2 import LFM2_PARTS, add_lfm2, lfm2_name, lfm2_tensors
+from gguf_lfm2 import add_lfm2, lfm2_name, lfm2_tensors
 from gguf_qwen35 import QWEN35_PARTS, add_qwen35, qwen35_name, qwen35_tensors
 from gpt_oss_files import gpt_oss_matrices
 from numpy.typing import NDArray
 from safetensors.torch import load_file
+
+from bench.to_gguf import LFM2_NAMES
 
 SUPER_BLOCK_SHAPE: dict[str, Any] = {
     "hidden_size": 256,
@@ -83,8 +85,8 @@ _OWN_PARTS = {
     "olmo2": _GEMMA_NORMS,
     "qwen35": QWEN35_PARTS,
     "qwen35moe": QWEN35_PARTS,
-    "lfm2": LFM2_PARTS,
-    "lfm2moe": LFM2_PARTS,
+    "lfm2": LFM2_NAMES,
+    "lfm2moe": LFM2_NAMES,
 }
 _IN_PAIRS = ("llama", "granite", "smollm3", "mistral3")
 _PLAIN = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: Kind.BF16}

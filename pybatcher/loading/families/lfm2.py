@@ -53,7 +53,6 @@ _SOURCES = {
     ".mlp.up_proj.": ".feed_forward.w3.",
     ".mlp.down_proj.": ".feed_forward.w2.",
 }
-_EXPERT_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
 _OF_ATTENTION = ("q", "k", "v", "o", "q_norm", "k_norm")
 
 
@@ -209,12 +208,6 @@ def _expert_rules(config: ModelConfig, has_bias: bool) -> Iterator[TensorRule]:
                 source=f"{there}expert_bias",
                 shape=(mixture.n_experts,),
             )
-        for part in moe.stacked_parts(mixture, config.hidden_size, f"{there}experts."):
-            for expert in range(mixture.n_experts):
-                rule = part.rule(layer, expert)
-                yield TensorRule(
-                    name=rule.name,
-                    source=f"{there}experts.{expert}.{_EXPERT_PARTS[part.name]}.weight",
-                    shape=(part.rows[1] - part.rows[0], part.shape[2]),
-                    otherwise=rule,
-                )
+        experts = f"{there}experts."
+        parts = moe.stacked_parts(mixture, config.hidden_size, experts)
+        yield from moe.matrix_rules(parts, layer, experts, moe.W123)

@@ -6,7 +6,7 @@ all experts of a layer in two tensors: gate over up, and down. Both are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,10 +18,19 @@ from ..moe import MAX_EXPERTS, MAX_EXPERTS_OF_MODEL, MoeConfig
 from ..tensors import TensorRule
 from . import llama
 
-__all__ = ["StackedPart", "expert_rules", "read", "read_n_experts", "stacked_parts"]
+__all__ = [
+    "W123",
+    "StackedPart",
+    "expert_rules",
+    "matrix_rules",
+    "read",
+    "read_n_experts",
+    "stacked_parts",
+]
 
 _QWEN3_PARTS = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
-_MIXTRAL_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
+W123 = {"gate": "w1", "up": "w3", "down": "w2"}
+"""Names of the matrices of an expert of Mixtral, by canonical name."""
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "qwen3_moe": {"sliding_window": 4096},
     "mixtral": {"rope_theta": 1e6},
@@ -87,7 +96,7 @@ def expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
     if moe is None:
         return
     is_qwen = config.architecture != "mixtral"
-    parts = _QWEN3_PARTS if is_qwen else _MIXTRAL_PARTS
+    parts = _QWEN3_PARTS if is_qwen else W123
     for layer in range(config.n_layers):
         if not moe.in_layer[layer]:
             continue
@@ -99,15 +108,12 @@ def expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
             shape=(moe.n_experts, config.hidden_size),
         )
         yield replace(router, otherwise=replace(router, source=f"{stacked}gate.weight"))
-        for part in stacked_parts(moe, config.hidden_size, f"{stacked}experts."):
-            for expert in range(moe.n_experts):
-                rule = part.rule(layer, expert)
-                yield TensorRule(
-                    name=rule.name,
-                    source=f"{there}experts.{expert}.{parts[part.name]}.weight",
-                    shape=(part.rows[1] - part.rows[0], part.shape[2]),
-                    otherwise=rule,
-                )
+        yield from matrix_rules(
+            stacked_parts(moe, config.hidden_size, f"{stacked}experts."),
+            layer,
+            f"{there}experts.",
+            parts,
+        )
 
 
 class StackedPart(NamedTuple):
@@ -138,3 +144,22 @@ def stacked_parts(moe: MoeConfig, hidden: int, prefix: str) -> tuple[StackedPart
         StackedPart("up", gate_up, (n, 2 * inner, hidden), (inner, 2 * inner)),
         StackedPart("down", down, (n, hidden, inner), (0, hidden)),
     )
+
+
+def matrix_rules(
+    stacked: tuple[StackedPart, ...], layer: int, prefix: str, names: Mapping[str, str]
+) -> Iterator[TensorRule]:
+    """Yield the rules of a layer's experts, each with three matrices, or with stacked ones.
+
+    prefix: what the matrices of an expert are named after, before its number. names: of them.
+    """
+    for part in stacked:
+        n_experts, _, n_in = part.shape
+        for expert in range(n_experts):
+            rule = part.rule(layer, expert)
+            yield TensorRule(
+                name=rule.name,
+                source=f"{prefix}{expert}.{names[part.name]}.weight",
+                shape=(part.rows[1] - part.rows[0], n_in),
+                otherwise=rule,
+            )
