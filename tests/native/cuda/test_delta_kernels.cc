@@ -56,16 +56,8 @@ TEST(gates_are_right_where_they_are_nearly_0_or_1) {
 
 TEST(the_same_bits_however_rows_are_cut) {
   for (const DeltaShape& shape : shapes()) {
-    DeltaKernels kernels(shape);
     const auto x = DeltaNumbers::rows(37, shape, 56);
-    const auto expected = kernels.run_in(37, x, kBlocks);
-    const auto last = kernels.state_in(5);
-    for (const int n_rows : kCuts) {
-      set_order(static_cast<uint64_t>(n_rows));
-      DeltaKernels other(shape);
-      EXPECT(same_bits(other.run_in(n_rows, x, kBlocks), expected));
-      EXPECT(same_bits(other.state_in(5), last));
-    }
+    expect_same_bits_in_parts<DeltaKernels>(shape, x, kBlocks, kCuts);
   }
 }
 
@@ -82,32 +74,10 @@ TEST(the_order_of_threads_does_not_matter) {
   }
 }
 
-// Of which some are nobody's; what they do not own stays as it was, bit for bit.
 TEST(sequences_of_a_pass_do_not_see_each_other) {
   set_order(5);
-  for (const int padded_rows : {0, 32}) {
-    const auto x = DeltaNumbers::rows(10, kSmall, 57);
-    const auto z = DeltaNumbers::rows(7, kSmall, 58);
-    DeltaKernels of_x(kSmall), of_z(kSmall), both(kSmall);
-    const auto y_x = of_x.run_in(10, x, {2, 5});
-    const auto y_z = of_z.run_in(7, z, {3});
-    std::vector<float> rows = both.rows_of(x, 0, 1), expected = y_x;
-    (void)both.run({both.part_of(0, 1, {2, 5})}, rows);
-    rows = both.rows_of(x, 1, 9);
-    rows.insert(rows.end(), z.begin(), z.end());
-    expected.erase(expected.begin(), expected.begin() + kSmall.value_size());
-    expected.insert(expected.end(), y_z.begin(), y_z.end());
-    EXPECT(same_bits(
-        both.run({both.part_of(1, 9, {2, 5}), both.part_of(0, 7, {3})}, rows, padded_rows),
-        expected));
-    const auto of_all = both.states();
-    const auto own_x = of_x.states(), own_z = of_z.states();
-    for (size_t i = 0; i < of_all.size(); ++i) {
-      const size_t block = i / (of_all.size() / 6);
-      const float wanted = block == 3 ? own_z[i] : own_x[i];
-      EXPECT(std::memcmp(&of_all[i], &wanted, sizeof(float)) == 0);
-    }
-  }
+  expect_sequences_apart<DeltaKernels>(kSmall, DeltaNumbers::rows(10, kSmall, 57),
+                                       DeltaNumbers::rows(7, kSmall, 58));
 }
 
 // A block that is gone on from is read, and another is written to: a step can be taken back. A

@@ -110,14 +110,30 @@ std::vector<float> logits_of(Engine& engine, int chunk) {
   return logits;
 }
 
-TEST(config_refuses_what_no_recurrent_layers_are) {
-  const auto expect_refused = [](const std::function<void(ModelConfig&)>& damage,
-                                 const char* field) {
-    ModelConfig config = recurrent_model().config;
+// Expects configurations of a model, once damaged, to be refused by the name of a field.
+auto configs_of(TinyModel (*make_model)()) {
+  return [make_model](const std::function<void(ModelConfig&)>& damage, const char* field) {
+    ModelConfig config = make_model().config;
     config.validate();
     damage(config);
     expect_named(refusal(ErrorCode::kModelFormat, [&] { config.validate(); }), field);
   };
+}
+
+// Expects a tensor to be refused by name where it is not there, has another shape, or is no number.
+void expect_looked_at(TinyModel (*make_model)(), const char* name) {
+  const auto expect_refused = [&](const std::function<void(TinyModel&)>& damage) {
+    TinyModel model = make_model();
+    damage(model);
+    expect_named(refusal(ErrorCode::kModelFormat, [&] { make_engine(model, DType::kF32); }), name);
+  };
+  expect_refused([name](TinyModel& m) { m.tensors.erase(name); });
+  expect_refused([name](TinyModel& m) { m.tensors.at(name).rows += 1; });
+  expect_refused([name](TinyModel& m) { m.values(name)[0] = NAN; });
+}
+
+TEST(config_refuses_what_no_recurrent_layers_are) {
+  const auto expect_refused = configs_of(recurrent_model);
   expect_refused([](ModelConfig& c) { c.recurrent_layers.pop_back(); }, "recurrent_layers");
   expect_refused([](ModelConfig& c) { c.recurrent_layers.assign(c.recurrent_layers.size(), true); },
                  "recurrent_layers");
@@ -148,13 +164,7 @@ TEST(config_refuses_what_no_recurrent_layers_are) {
 
 // A model has recurrent layers of one kind.
 TEST(config_refuses_what_no_short_convolutions_are) {
-  const auto expect_refused = [](const std::function<void(ModelConfig&)>& damage,
-                                 const char* field) {
-    ModelConfig config = short_conv_model().config;
-    config.validate();
-    damage(config);
-    expect_named(refusal(ErrorCode::kModelFormat, [&] { config.validate(); }), field);
-  };
+  const auto expect_refused = configs_of(short_conv_model);
   expect_refused([](ModelConfig& c) { c.recurrent_layers.clear(); }, "short_conv.width");
   expect_refused([](ModelConfig& c) { c.short_conv.width += 1; }, "short_conv.width");
   expect_refused([](ModelConfig& c) { c.short_conv.conv_size = 1; }, "short_conv.conv_size");
@@ -168,15 +178,7 @@ TEST(config_refuses_what_no_short_convolutions_are) {
 TEST(weights_of_short_convolutions_are_looked_for_and_looked_at) {
   for (const char* name : {"layers.0.short_conv.in.weight", "layers.0.short_conv.o.weight",
                            "layers.0.short_conv.convolution"}) {
-    const auto expect_refused = [name](const std::function<void(TinyModel&)>& damage) {
-      TinyModel model = short_conv_model();
-      damage(model);
-      expect_named(refusal(ErrorCode::kModelFormat, [&] { make_engine(model, DType::kF32); }),
-                   name);
-    };
-    expect_refused([name](TinyModel& m) { m.tensors.erase(name); });
-    expect_refused([name](TinyModel& m) { m.tensors.at(name).rows += 1; });
-    expect_refused([name](TinyModel& m) { m.values(name)[0] = NAN; });
+    expect_looked_at(short_conv_model, name);
   }
 }
 
@@ -186,15 +188,7 @@ TEST(weights_are_looked_for_and_looked_at) {
         "layers.0.delta.a.weight", "layers.0.delta.convolution", "layers.0.delta.decay",
         "layers.0.delta.decay_bias", "layers.0.delta.norm.weight", "layers.0.delta.o.weight",
         "layers.1.attn_gate.weight"}) {
-    const auto expect_refused = [name](const std::function<void(TinyModel&)>& damage) {
-      TinyModel model = recurrent_model();
-      damage(model);
-      expect_named(refusal(ErrorCode::kModelFormat, [&] { make_engine(model, DType::kF32); }),
-                   name);
-    };
-    expect_refused([name](TinyModel& m) { m.tensors.erase(name); });
-    expect_refused([name](TinyModel& m) { m.tensors.at(name).rows += 1; });
-    expect_refused([name](TinyModel& m) { m.values(name)[0] = NAN; });
+    expect_looked_at(recurrent_model, name);
   }
 }
 

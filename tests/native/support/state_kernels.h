@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "cuda/kernels/params_recurrent.h"
@@ -129,5 +130,48 @@ class StateKernels {
   int64_t of_layer_;
   DeviceArray<float> states_;
 };
+
+// Sequences of a pass do not see each other, of which some are nobody's; what they do not own stays
+// as it was, bit for bit. Of new kernels of one layer. x: 10 rows; z: 7 rows.
+template <typename Kernels, typename Shape>
+void expect_sequences_apart(const Shape& shape, const std::vector<float>& x,
+                            const std::vector<float>& z) {
+  for (const int padded_rows : {0, 32}) {
+    Kernels of_x(shape), of_z(shape), both(shape);
+    const auto y_x = of_x.run_in(10, x, {2, 5});
+    const auto y_z = of_z.run_in(7, z, {3});
+    (void)both.run({both.part_of(0, 1, {2, 5})}, both.rows_of(x, 0, 1));
+    std::vector<float> rows = both.rows_of(x, 1, 9);
+    rows.insert(rows.end(), z.begin(), z.end());
+    std::vector<float> expected(y_x.begin() + ptrdiff_t(y_x.size() / 10), y_x.end());
+    expected.insert(expected.end(), y_z.begin(), y_z.end());
+    EXPECT(same_bits(
+        both.run({both.part_of(1, 9, {2, 5}), both.part_of(0, 7, {3})}, rows, padded_rows),
+        expected));
+    const auto of_all = both.states();
+    const auto own_x = of_x.states(), own_z = of_z.states();
+    for (size_t i = 0; i < of_all.size(); ++i) {
+      const size_t block = i / (of_all.size() / 6);
+      const float wanted = block == 3 ? own_z[i] : own_x[i];
+      EXPECT(std::memcmp(&of_all[i], &wanted, sizeof(float)) == 0);
+    }
+  }
+}
+
+// The same bits and the same last state however rows are cut into passes. x: 37 rows, of which the
+// last lie in block 5.
+template <typename Kernels, typename Shape, typename Cuts>
+void expect_same_bits_in_parts(const Shape& shape, const std::vector<float>& x,
+                               const std::vector<int32_t>& blocks, const Cuts& cuts) {
+  Kernels kernels(shape);
+  const auto expected = kernels.run_in(37, x, blocks);
+  const auto last = kernels.state_in(5);
+  for (const int n_rows : cuts) {
+    set_order(static_cast<uint64_t>(n_rows));
+    Kernels other(shape);
+    EXPECT(same_bits(other.run_in(n_rows, x, blocks), expected));
+    EXPECT(same_bits(other.state_in(5), last));
+  }
+}
 
 }  // namespace pb::test
