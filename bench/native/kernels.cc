@@ -76,8 +76,7 @@ std::vector<uint16_t> random_bf16(size_t count) {
   uint32_t state = 1;
   for (uint16_t& v : values) {
     state = state * 1664525u + 1013904223u;
-    v = static_cast<uint16_t>(0x3c00u | (state >> 31 << 15) |
-                              (state >> 16 & 0x7f));  // +-[2^-7, 2^-6)
+    v = f32_to_bf16(static_cast<float>(static_cast<int32_t>(state)) * 0x1p-37f);  // +-2^-6
   }
   return values;
 }
@@ -124,6 +123,7 @@ PackedMatrix copy_of(const PackedMatrix& m) {
   copy.n_out = m.n_out;
   copy.n_in = m.n_in;
   copy.dtype = m.dtype;
+  copy.coded = m.coded;
   copy.packed = AlignedBuffer(m.packed.bytes());
   std::memcpy(copy.packed.as<std::byte>(), m.packed.as<std::byte>(), m.packed.bytes());
   return copy;

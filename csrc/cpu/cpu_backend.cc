@@ -35,10 +35,11 @@ namespace {
 size_t largest_scratch(const Kernels& kernels) {
   constexpr size_t kLine = 64;
   const int most = std::max(
-      {kernels.f32.scratch_bytes, kernels.bf16.scratch_bytes, kernels.int8.scratch_bytes,
-       kernels.int4.scratch_bytes, kernels.int4_zp.scratch_bytes, kernels.q5_0.scratch_bytes,
-       kernels.iq4_nl.scratch_bytes, kernels.q4_k.scratch_bytes, kernels.q5_k.scratch_bytes,
-       kernels.q6_k.scratch_bytes, kernels.mxfp4.scratch_bytes, kernels.fp8.scratch_bytes});
+      {kernels.f32.scratch_bytes, kernels.bf16.scratch_bytes, kernels.coded_bf16.scratch_bytes,
+       kernels.int8.scratch_bytes, kernels.int4.scratch_bytes, kernels.int4_zp.scratch_bytes,
+       kernels.q5_0.scratch_bytes, kernels.iq4_nl.scratch_bytes, kernels.q4_k.scratch_bytes,
+       kernels.q5_k.scratch_bytes, kernels.q6_k.scratch_bytes, kernels.mxfp4.scratch_bytes,
+       kernels.fp8.scratch_bytes});
   return (static_cast<size_t>(most) + kLine - 1) / kLine * kLine;
 }
 
@@ -67,10 +68,10 @@ CpuBackend::CpuBackend(int n_threads, const Kernels& kernels)
       scratch_bytes_(largest_scratch(kernels)),
       scratch_(scratch_bytes_ * n_threads) {}
 
-const ProductKernel& CpuBackend::product(DType weights) const {
+const ProductKernel& CpuBackend::product(DType weights, bool coded) const {
   switch (weights) {
     case DType::kBF16:
-      return kernels_.bf16;
+      return coded ? kernels_.coded_bf16 : kernels_.bf16;
     case DType::kInt8:
       return kernels_.int8;
     case DType::kInt4:
@@ -112,15 +113,16 @@ RowsOut CpuBackend::rows_of(Activations& a) const {
 
 PackedMatrix CpuBackend::pack(std::span<const TensorView> parts, std::span<const TensorView> biases,
                               DType dtype) {
-  return pack_matrix(parts, biases, dtype, product(dtype).tile, pool_);
+  const bool coded = codes(dtype);
+  return pack_matrix(parts, biases, dtype, product(dtype, coded).tile, pool_);
 }
 
 std::string CpuBackend::layout() const {
   return target() + " " + std::to_string(kPackedLayoutVersion);
 }
 
-MatrixBytes CpuBackend::matrix_bytes(int n_out, int n_in, DType dtype) const {
-  return packed_bytes(n_out, n_in, dtype, product(dtype).tile.columns);
+MatrixBytes CpuBackend::matrix_bytes(int n_out, int n_in, DType dtype, bool coded) const {
+  return packed_bytes(n_out, n_in, dtype, product(dtype, coded).tile);
 }
 
 // The host's memory is the device's: a file that is mapped stays where it is.
@@ -130,7 +132,8 @@ Matrix CpuBackend::place(PackedMatrix packed) {
           packed.dtype,
           Buffer::on_host(std::move(packed.packed)),
           Buffer::on_host(std::move(packed.bias)),
-          Buffer::on_host(std::move(packed.order))};
+          Buffer::on_host(std::move(packed.order)),
+          packed.coded};
 }
 
 Vector CpuBackend::make_vector(const TensorView& view) {

@@ -35,7 +35,7 @@ void CpuBackend::gather(const int32_t* ids, const Matrix& table, bool add, float
   for_rows(n, n * table.n_in * 8, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       float* to = x + r * table.n_in;
-      unpack_row(table, product(table.dtype).tile, ids[r], add, to);
+      unpack_row(table, product(table).tile, ids[r], add, to);
       if (scale != 1.0f) std::for_each_n(to, table.n_in, [scale](float& v) { v *= scale; });
     }
   });
@@ -110,7 +110,7 @@ void CpuBackend::matmul(const Activations& x, int n_rows, const Matrix& w, Buffe
                       w.n_in,
                       store == Store::kAdd,
                       prefetch_quick_};
-  const ProductKernel& kernel = product(w.dtype);
+  const ProductKernel& kernel = product(w);
   const int64_t all_tiles = tiles_of(w.n_out, kernel.tile.columns);
   const bool many = n_rows >= kManyRows;
   const int64_t calls = (many ? kCallsPerThread : kItemsPerThread) * pool_.n_threads();

@@ -172,7 +172,7 @@ void CpuExperts::gather(const Activations& x, int n_rows, const Routing& routing
 void CpuExperts::matmul(const Activations& x, int, const Routing& routing, const ExpertMatrices& w,
                         Buffer& y) {
   const Matrix& any = w.of.front();
-  const ProductKernel& kernel = backend_.product(any.dtype);
+  const ProductKernel& kernel = backend_.product(any);
   const Work& segments = *routing.work.as<Work>();
   const int64_t all_tiles = tiles_of(any.n_out, kernel.tile.columns);
   const int64_t wanted = int64_t{CpuBackend::kItemsPerThread} * backend_.n_threads();
@@ -202,9 +202,10 @@ void CpuExperts::matmul(const Activations& x, int, const Routing& routing, const
                           .n_in = matrix.n_in,
                           .add = false,
                           .prefetch_quick = backend_.prefetch_quick_};
-      kernel.tiles(args, static_cast<int>(tile),
-                   static_cast<int>(std::min(all_tiles, tile + tiles)), segment.first, segment.last,
-                   scratch);
+      // Some experts may be coded and others not, in tiles of as many columns.
+      backend_.product(matrix).tiles(args, static_cast<int>(tile),
+                                     static_cast<int>(std::min(all_tiles, tile + tiles)),
+                                     segment.first, segment.last, scratch);
     }
   });
 }

@@ -53,6 +53,26 @@ static_assert(kQueriesPerBlock * kSegment + kSegment <= kAttentionScratch);
 inline constexpr int8_t kIq4NlCodes[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                            1,    13,   25,  38,  53,  69,  89,  113};
 
+// What coded bf16 tiles begin with (pack_coded.h).
+inline constexpr int kCodes = 16;
+struct alignas(64) CodedHead {
+  uint8_t high_bytes[kCodes] = {};  // by code
+  uint32_t runs_at = 0;             // bytes from the tile's begin
+  uint32_t tile_bytes = 0;
+  uint8_t padding[40] = {};
+};
+
+// A number of a coded tile whose high byte has no code.
+struct CodedPatch {
+  uint16_t run;
+  uint8_t place;  // in the run
+  uint8_t high;
+};
+inline constexpr int kNoRun = 0xffff;  // behind the last patch
+
+// Bytes of a run of coded numbers.
+constexpr int coded_run_bytes(int run) { return run / 2 * 3; }
+
 inline constexpr int kRowZeroPoint = 128;  // of weights, which a row is prepared for
 
 // What belongs to a group of 32 quantised activations: a number is a whole number times `scale`.
@@ -146,6 +166,7 @@ struct SoftmaxState {
 struct TileLayout {
   int columns;         // outputs a tile holds
   bool lines = false;  // int4: numbers of few columns lie together, instead of few k's
+  int run = 0;         // of coded bf16: numbers that lie together; 0: not coded
 };
 
 // The most weight tiles that a call of a product takes. Weights from memory are read fastest in
@@ -230,6 +251,8 @@ struct Kernels {
 
   ProductKernel f32;
   ProductKernel bf16;
+  ProductKernel
+      coded_bf16;  // with the rows and columns of bf16; without `tiles` where there is none
   ProductKernel int8;
   ProductKernel int4;
   ProductKernel int4_zp;

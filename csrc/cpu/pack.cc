@@ -1,11 +1,13 @@
 #include "cpu/pack.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "base/error.h"
 #include "base/quantise.h"
 #include "cpu/kernels.h"
+#include "cpu/pack_coded.h"
 #include "cpu/pack_fp8.h"
 #include "cpu/pack_mxfp4.h"
 #include "cpu/pack_super_blocks.h"
@@ -29,12 +31,20 @@ int group_bytes(DType dtype) {
 // ... and of its scale and zero point.
 int factor_bytes(DType dtype) { return dtype == DType::kInt4Zp ? 3 : 2; }
 
-size_t tile_bytes_of(int n_in, DType dtype, int tile_columns) {
+// Of a bf16 tile, padding included.
+int64_t bf16_numbers(int n_in, int tile_columns) {
+  return int64_t{(n_in + kBf16Padding - 1) / kBf16Padding * kBf16Padding} * tile_columns;
+}
+
+size_t tile_bytes_of(int n_in, DType dtype, const TileLayout& layout) {
+  const int tile_columns = layout.columns;
   const auto columns = static_cast<size_t>(tile_columns);
   switch (dtype) {
-    case DType::kBF16:
-      return static_cast<size_t>((n_in + kBf16Padding - 1) / kBf16Padding) * kBf16Padding *
-             columns * sizeof(uint16_t);
+    case DType::kBF16: {
+      const int64_t n = bf16_numbers(n_in, tile_columns);
+      return layout.run > 0 ? coded_tile_bytes(n, layout.run)
+                            : static_cast<size_t>(n) * sizeof(uint16_t);
+    }
     case DType::kInt8:
     case DType::kInt4:
     case DType::kInt4Zp:
@@ -295,10 +305,10 @@ void visit_groups(std::byte* tile, const Matrix& m, const TileLayout& layout, in
 
 }  // namespace
 
-MatrixBytes packed_bytes(int n_out, int n_in, DType dtype, int tile_columns) {
-  const auto n_tiles = static_cast<size_t>((n_out + tile_columns - 1) / tile_columns);
-  return {.packed = n_tiles * tile_bytes_of(n_in, dtype, tile_columns),
-          .bias = n_tiles * tile_columns * sizeof(float)};
+MatrixBytes packed_bytes(int n_out, int n_in, DType dtype, const TileLayout& layout) {
+  const auto n_tiles = static_cast<size_t>(tiles_of(n_out, layout.columns));
+  return {.packed = n_tiles * tile_bytes_of(n_in, dtype, layout),
+          .bias = n_tiles * layout.columns * sizeof(float)};
 }
 
 PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
@@ -319,20 +329,34 @@ PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const Tens
                     : dtype == DType::kFp8    ? pack_fp8
                                               : pack_plain;
   const int64_t n_tiles = tiles_of(m.n_out, layout.columns);
-  const size_t tile_bytes = tile_bytes_of(m.n_in, dtype, layout.columns);
+  const size_t tile_bytes = tile_bytes_of(m.n_in, dtype, layout);
+  const int64_t n_numbers = bf16_numbers(m.n_in, layout.columns);
+  m.coded = layout.run > 0;
+  std::atomic<bool> is_plain = m.coded && !can_be_coded(n_numbers, layout.run);
   m.packed = AlignedBuffer(tile_bytes * n_tiles);
-  pool.parallel_for(n_tiles, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t tile = begin; tile < end; ++tile) {
-      std::byte* to = m.packed.as<std::byte>() + tile * tile_bytes;
+  const size_t plain_bytes = m.coded ? static_cast<size_t>(n_numbers) * sizeof(uint16_t) : 0;
+  AlignedBuffer plain_tiles(plain_bytes * pool.n_threads());  // that are yet to be coded
+  pool.parallel_for(n_tiles, 1, [&](int64_t begin, int64_t end, int thread) {
+    std::byte* const plain = plain_tiles.as<std::byte>() + plain_bytes * thread;
+    for (int64_t tile = begin; tile < end && !is_plain; ++tile) {
+      std::byte* const own = m.packed.as<std::byte>() + tile * tile_bytes;
+      std::byte* const to = m.coded ? plain : own;
       const int64_t first = tile * layout.columns;
       const int64_t last = std::min<int64_t>(stack.rows(), first + layout.columns);
+      if (last - first < layout.columns) std::memset(to, 0, plain_bytes);
       for (int64_t k = 0; k < stack.cols(); k += kReadBlock) {
         for (int64_t row = first; row < last; ++row) {
           pack(stack, row, k, dtype, layout, static_cast<int>(row - first), to);
         }
       }
+      if (!m.coded) continue;
+      const auto* numbers = reinterpret_cast<const uint16_t*>(plain);
+      if (!code_tile(numbers, n_numbers, layout.run, own)) is_plain = true;
     }
   });
+  if (is_plain) {
+    return pack_matrix(parts, biases, dtype, {layout.columns, layout.lines}, pool);
+  }
   stack.refuse_bad(dtype);
   m.bias = read_biases(parts, biases, n_tiles * layout.columns);
   return m;
@@ -343,7 +367,7 @@ void unpack_row(const Matrix& m, const TileLayout& layout, int row, bool add, fl
   const int column = row % tile_columns;
   // Only read here.
   std::byte* tile = const_cast<std::byte*>(m.packed.as<std::byte>()) +
-                    row / tile_columns * tile_bytes_of(m.n_in, m.dtype, tile_columns);
+                    row / tile_columns * tile_bytes_of(m.n_in, m.dtype, layout);
   const auto put = [add, out](int64_t k, float value) { out[k] = add ? out[k] + value : value; };
   if (m.dtype == DType::kInt8) {
     visit_groups<Int8Group>(tile, m, layout, column, put);
@@ -367,6 +391,11 @@ void unpack_row(const Matrix& m, const TileLayout& layout, int row, bool add, fl
     }
   } else if (m.dtype == DType::kFp8) {
     for (int64_t k = 0; k < m.n_in; ++k) put(k, fp8_number(tile, k, tile_columns, column));
+  } else if (m.coded) {
+    CodedNumbers numbers(tile, layout.run);
+    for (int64_t k = 0; k < m.n_in; ++k) {
+      put(k, bf16_to_f32(numbers.at((k / 2 * tile_columns + column) * 2 + k % 2)));
+    }
   } else if (m.dtype == DType::kBF16) {
     const uint16_t* from = reinterpret_cast<const uint16_t*>(tile) + column * 2;
     for (int64_t k = 0; k < m.n_in; ++k) {

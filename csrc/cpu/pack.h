@@ -4,7 +4,7 @@
 // over k, so that a product reads memory in the order in which it lies:
 //   f32   tile (n_in, columns)
 //   bf16  tile (padded n_in / 2, columns, 2): pairs of k, the operand order of vdpbf16ps and
-//         tdpbf16ps; n_in is padded to a multiple of 32
+//         tdpbf16ps; n_in is padded to a multiple of 32. Coded: cpu/pack_coded.h
 //   int8  tile (ceil(n_in / 32)) of groups: f16 scales (columns), then (8, columns, 4) bytes, each
 //         the whole number + 128: four of k, the operand order of vpdpbusd
 //   int4  tile (ceil(n_in / 32)) of groups: f16 scales (columns), then (4, columns, 4) bytes, each
@@ -36,7 +36,7 @@ namespace pb::cpu {
 
 // The version of all that pack_matrix writes. Raise it with every change of the layout: otherwise
 // packed weights that an earlier version left on disk are read wrongly.
-inline constexpr int kPackedLayoutVersion = 4;
+inline constexpr int kPackedLayoutVersion = 5;
 
 // The number added to the whole numbers of int8 and int4 weights, so that they are stored unsigned.
 constexpr int zero_point(DType dtype) { return dtype == DType::kInt8 ? 128 : 8; }
@@ -47,12 +47,13 @@ inline int64_t tiles_of(int n_out, int tile_columns) {
 
 // Makes what Backend::pack returns. Throws kModelFormat where shapes do not fit
 // each other or a number is not finite (in the matrix's dtype), naming the tensor and the first
-// such element. A matrix of a dtype that is_only_kept takes parts of its own alone.
+// such element. A matrix of a dtype that is_only_kept takes parts of its own alone. With
+// TileLayout::run bf16 is coded where it can be, else plain.
 PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                          DType dtype, const TileLayout& layout, ThreadPool& pool);
 
 // The sizes in bytes of the matrix that pack_matrix makes.
-MatrixBytes packed_bytes(int n_out, int n_in, DType dtype, int tile_columns);
+MatrixBytes packed_bytes(int n_out, int n_in, DType dtype, const TileLayout& layout);
 
 // out (n_in) = row `row` of the matrix in f32, added to what is there if `add`.
 void unpack_row(const Matrix& matrix, const TileLayout& layout, int row, bool add, float* out);

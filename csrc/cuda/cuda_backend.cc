@@ -65,7 +65,7 @@ PackedMatrix CudaBackend::pack(std::span<const TensorView> parts,
 
 std::string CudaBackend::layout() const { return "cuda " + std::to_string(kWeightLayoutVersion); }
 
-MatrixBytes CudaBackend::matrix_bytes(int n_out, int n_in, DType dtype) const {
+MatrixBytes CudaBackend::matrix_bytes(int n_out, int n_in, DType dtype, bool) const {
   const WeightLayout layout = weight_layout(n_out, n_in, dtype);
   return {.packed = aligned(layout.value_bytes) + layout.scale_bytes, .bias = layout.bias_bytes};
 }

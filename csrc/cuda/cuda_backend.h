@@ -59,7 +59,7 @@ class CudaBackend final : public Backend, public EncoderOperations {
   PackedMatrix pack(std::span<const TensorView> parts, std::span<const TensorView> biases,
                     DType dtype) override;
   std::string layout() const override;
-  MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype) const override;
+  MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype, bool) const override;
   Matrix place(PackedMatrix packed) override;
   Vector make_vector(const TensorView& view) override;
   Buffer make_buffer(size_t bytes) override;

@@ -50,7 +50,7 @@ size_t packed_bytes(const TensorMap& tensors, DType dtype, const Backend& backen
     if (view.cols == 1) continue;
     bytes += backend
                  .matrix_bytes(static_cast<int>(view.rows), static_cast<int>(view.cols),
-                               matrix_dtype(view, dtype, backend))
+                               matrix_dtype(view, dtype, backend), false)
                  .packed;
   }
   return bytes;

@@ -300,6 +300,7 @@ class WeightsLoader {
     PackedMatrix packed =
         reader_ != nullptr ? packed_before(parts, biases, dtype) : packed_now(parts, biases, dtype);
     if (writer_ != nullptr) {
+      if (backend_.codes(dtype)) put_coded(packed.coded);
       writer_->put(packed.packed);
       writer_->put(packed.bias);
     }
@@ -329,12 +330,21 @@ class WeightsLoader {
     m.dtype = dtype;
     m.n_in = static_cast<int>(parts[0].cols);
     for (const TensorView& part : parts) m.n_out += static_cast<int>(part.rows);
-    const MatrixBytes sizes = backend_.matrix_bytes(m.n_out, m.n_in, dtype);
+    if (backend_.codes(dtype)) m.coded = take_coded();
+    const MatrixBytes sizes = backend_.matrix_bytes(m.n_out, m.n_in, dtype, m.coded);
     m.packed = reader_->take(sizes.packed);
     const bool has_bias = std::ranges::any_of(biases, [](const auto& b) { return b.data; });
     if (has_bias) m.bias = reader_->take(sizes.bias);
     return m;
   }
+
+  // Whether a matrix is coded, before it: its size hangs on that.
+  void put_coded(bool coded) {
+    AlignedBuffer flag(1);
+    *flag.as<std::byte>() = std::byte{coded};
+    writer_->put(flag);
+  }
+  bool take_coded() { return *reader_->take(1).as<std::byte>() != std::byte{0}; }
 
   // A tensor is where it belongs: its place in the checkpoint is not needed any more.
   void have(const TensorView& view) {

@@ -123,7 +123,9 @@ class Backend {
   // compute with what the other has packed.
   virtual std::string layout() const = 0;
   // What pack makes of n_out rows of n_in.
-  virtual MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype) const = 0;
+  virtual MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype, bool coded) const = 0;
+  // Whether what pack makes of this dtype may be coded, or not, by what it holds.
+  virtual bool codes(DType) const { return false; }
   // Brings what pack made, now or at an earlier start, to the device.
   virtual Matrix place(PackedMatrix packed) = 0;
   virtual Vector make_vector(const TensorView& view) = 0;

@@ -22,6 +22,7 @@ struct PackedMatrix {
   AlignedBuffer packed;
   AlignedBuffer bias;   // f32 (n_out), or empty
   AlignedBuffer order;  // as of Matrix
+  bool coded = false;   // as of Matrix
 };
 
 // Sizes of a PackedMatrix's buffers in bytes.
@@ -40,6 +41,8 @@ struct Matrix {
   // i32 (n_in): the input that each column multiplies, to be put there by permute before a product;
   // empty where columns lie as inputs do.
   Buffer order;
+  // Of bf16: whether it lies in fewer bits, of which a backend makes the same numbers.
+  bool coded = false;
   // Where its outputs lie in rows that several matrices share: columns [first_out, first_out +
   // n_out) of n_beside; 0 of 0 where the rows are its own.
   int first_out = 0;

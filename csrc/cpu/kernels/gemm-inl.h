@@ -148,16 +148,28 @@ struct BlockArgs {
   BlockSums sums;
 };
 
-template <typename Product, int kRows>
-inline __attribute__((noinline)) void gemm_block(const BlockArgs<Product>& a) {
-  Vec sum[kRows][kTileVectors];
+template <int kRows>
+PB_INLINE void begin_sums(const BlockSums& from, Vec (&sum)[kRows][kTileVectors]) {
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) {
-      sum[r][v] = begin_sum(a.sums, kTileColumns, r, v);
-    }
+    for (int v = 0; v < kTileVectors; ++v) sum[r][v] = begin_sum(from, kTileColumns, r, v);
   }
+}
+
+template <int kRows>
+PB_INLINE void end_sums(const BlockSums& to, const Vec (&sum)[kRows][kTileVectors]) {
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kTileVectors; ++v) end_sum(to, kTileColumns, r, v, sum[r][v]);
+  }
+}
+
+template <typename Product, int kRows>
+inline __attribute__((noinline)) void gemm_block(const BlockArgs<Product>& a) {
+  Vec sum[kRows][kTileVectors];
+  begin_sums(a.sums, sum);
   constexpr int kBytes = kStepBytes<Product>;
   const typename Product::Number* w = a.w;
   const typename Product::Operand* x = a.x;
@@ -168,11 +180,7 @@ inline __attribute__((noinline)) void gemm_block(const BlockArgs<Product>& a) {
     w += kTileColumns * Product::kStep;
     x += Product::kStep;
   }
-#pragma GCC unroll 6
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) end_sum(a.sums, kTileColumns, r, v, sum[r][v]);
-  }
+  end_sums(a.sums, sum);
 }
 
 template <typename Product>

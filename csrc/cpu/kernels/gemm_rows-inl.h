@@ -116,6 +116,8 @@ struct RowBlock {
   int k;
   int k_end;
   bool fresh;  // the first rows that pass over these weights, which come from memory
+  bool first;  // of the chunk to pass over this block of K
+  bool alone;  // and the last: the block is all of K
   // The half of the next block's weights that these rows ask for, while memory has nothing to do: 0
   // or 1; -1: none.
   int half_ahead;
@@ -148,7 +150,8 @@ PB_INLINE void for_blocks(const GemmArgs& args, int tile, int row_begin, int row
         const BlockSums sums =
             sums_at(args, row, tile * kColumns, sums_so_far, k == 0, k_end == n_k);
         const bool asks = chunk == row_begin && n_blocks > 2 && (b == 1 || b == 2);
-        block(RowBlock{row, rows, k, k_end, row == row_begin, asks ? b - 1 : -1, sums});
+        block(RowBlock{row, rows, k, k_end, row == row_begin, b == 0, n_blocks == 1,
+                       asks ? b - 1 : -1, sums});
         row += rows;
       }
     }

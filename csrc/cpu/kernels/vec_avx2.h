@@ -106,6 +106,29 @@ PB_INLINE Vec odd(Pairs p) {
   asm("vandps %2, %1, %0" : "=x"(v) : "x"(p), "m"(kOddOfPairs));
   return v;
 }
+// Numbers of a coded run (cpu/pack_coded.h).
+using HighBytes = __m256i;  // by code, in each lane
+PB_INLINE HighBytes load_high_bytes(const uint8_t* p) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+PB_INLINE void decode(const uint8_t* run, HighBytes high_bytes, Pairs (&numbers)[4]) {
+  const auto load_bytes = [](const uint8_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  };
+  const __m256i nibble = _mm256_set1_epi8(0xf);
+  const __m256i codes = load_bytes(run);
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half) {
+    const __m256i low = load_bytes(run + 32 + half * 32);
+    const __m256i own = half == 0 ? codes : _mm256_srli_epi16(codes, 4);
+    const __m256i high = _mm256_shuffle_epi8(high_bytes, _mm256_and_si256(own, nibble));
+    numbers[2 * half] = _mm256_unpacklo_epi8(low, high);
+    numbers[2 * half + 1] = _mm256_unpackhi_epi8(low, high);
+  }
+}
+PB_INLINE void store_pairs(uint16_t* to, Pairs pairs) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), pairs);
+}
 PB_INLINE Vec load_bf16(const uint16_t* p) {
   const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16));

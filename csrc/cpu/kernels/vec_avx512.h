@@ -93,6 +93,24 @@ PB_INLINE Vec odd(Pairs p) {
   const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
   return _mm512_castsi512_ps(_mm512_and_si512(p, high));
 }
+// Numbers of a coded run (cpu/pack_coded.h).
+using HighBytes = __m512i;  // by code, in each lane
+PB_INLINE HighBytes load_high_bytes(const uint8_t* p) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+PB_INLINE void decode(const uint8_t* run, HighBytes high_bytes, Pairs (&numbers)[4]) {
+  const __m512i nibble = _mm512_set1_epi8(0xf);
+  const __m512i codes = _mm512_loadu_si512(run);
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half) {
+    const __m512i low = _mm512_loadu_si512(run + 64 + half * 64);
+    const __m512i own = half == 0 ? codes : _mm512_srli_epi16(codes, 4);
+    const __m512i high = _mm512_shuffle_epi8(high_bytes, _mm512_and_si512(own, nibble));
+    numbers[2 * half] = _mm512_unpacklo_epi8(low, high);
+    numbers[2 * half + 1] = _mm512_unpackhi_epi8(low, high);
+  }
+}
+PB_INLINE void store_pairs(uint16_t* to, Pairs pairs) { _mm512_storeu_si512(to, pairs); }
 constexpr __mmask32 kOddOfPairs = 0xaaaaaaaau;
 // Pairs (first[c], second[c]), cut to bf16.
 PB_INLINE Pairs pairs_of(Vec first, Vec second) {

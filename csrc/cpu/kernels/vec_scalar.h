@@ -109,6 +109,23 @@ PB_INLINE Pairs load_pairs(const uint16_t* p) {
 }
 PB_INLINE Vec even(Pairs p) { return (Vec)(p << 16); }
 PB_INLINE Vec odd(Pairs p) { return (Vec)(p & 0xffff0000u); }
+// Numbers of a coded run (cpu/pack_coded.h).
+typedef const uint8_t* HighBytes;  // by code
+PB_INLINE HighBytes load_high_bytes(const uint8_t* p) { return p; }
+PB_INLINE void decode(const uint8_t* run, HighBytes high_bytes, Pairs (&numbers)[4]) {
+  for (int v = 0; v < 4; ++v) {
+    uint16_t of_vector[2 * kWidth];
+    for (int i = 0; i < 2 * kWidth; ++i) {
+      const int at = v % 2 * 8 + i;
+      const uint8_t low = run[16 + v / 2 * 16 + at];
+      of_vector[i] = static_cast<uint16_t>(high_bytes[run[at] >> v / 2 * 4 & 0xf] << 8 | low);
+    }
+    numbers[v] = load_pairs(of_vector);
+  }
+}
+PB_INLINE void store_pairs(uint16_t* to, Pairs pairs) {
+  __builtin_memcpy(to, &pairs, sizeof(pairs));
+}
 PB_INLINE Vec load_bf16(const uint16_t* p) {
   const UBits wide = {p[0], p[1], p[2], p[3]};
   return (Vec)(wide << 16);

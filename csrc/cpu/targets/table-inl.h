@@ -11,6 +11,9 @@
 #endif
 #include "cpu/kernels/delta-inl.h"
 #include "cpu/kernels/gemm-inl.h"
+#if !defined(__AMX_BF16__) && !defined(__ARM_NEON)
+#include "cpu/kernels/gemm_coded-inl.h"
+#endif
 #include "cpu/kernels/gemm_fp8-inl.h"
 #include "cpu/kernels/gemm_groups-inl.h"
 #include "cpu/kernels/gemm_iq4_nl-inl.h"
@@ -50,6 +53,7 @@ const Kernels kKernels = {
             each_tile<gemm_tile<F32Product>>},
 #ifdef __AMX_BF16__
     .bf16 = {{kAmxColumns}, kBf16Row, kAmxScratch, {kAmxTiles, kAmxTiles}, amx_tiles<NoExpansion>},
+    .coded_bf16 = {},
     .int8 =
         {{kAmxColumns}, kBf16Row, kAmxScratch, {kAmxTiles, kAmxTiles}, amx_tiles<Int8Expansion>},
     .int4 = {{kAmxColumns, Int4Expansion::kLines},
@@ -70,6 +74,15 @@ const Kernels kKernels = {
              kScratch<kTileColumns>,
              kTilesPerCall,
              each_tile<gemm_tile<Bf16Product>>},
+#endif
+#ifdef __ARM_NEON
+    .coded_bf16 = {},
+#else
+    .coded_bf16 = {{.columns = kTileColumns, .run = kCodedRun},
+                   kBf16Row,
+                   sizeof(CodedScratch),
+                   kTilesPerCall,
+                   each_tile<coded_tile>},
 #endif
     .int8 = kWholeByteKernel<Int8Weights>,
     .int4 = kGroupKernel<GroupProduct<Int4Weights>>,

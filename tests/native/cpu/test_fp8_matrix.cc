@@ -52,7 +52,7 @@ TEST(a_matrix_takes_its_blocks_and_no_more) {
     const RandomFp8 blocks(64, 512, 1);
     const Matrix m = make(*backend, {blocks.view()}, DType::kFp8);
     EXPECT_EQ(m.packed.bytes(), blocks.blocks.size() * sizeof(Fp8Block));
-    EXPECT_EQ(m.packed.bytes(), backend->matrix_bytes(64, 512, DType::kFp8).packed);
+    EXPECT_EQ(m.packed.bytes(), backend->matrix_bytes(64, 512, DType::kFp8, false).packed);
   }
 }
 

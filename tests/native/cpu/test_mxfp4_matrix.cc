@@ -51,7 +51,7 @@ TEST(a_matrix_takes_its_blocks_and_no_more) {
     const RandomMxfp4 blocks(64, 512, 1);
     const Matrix m = make(*backend, {blocks.view()}, DType::kMxfp4);
     EXPECT_EQ(m.packed.bytes(), blocks.groups.size() * sizeof(Mxfp4Group));
-    EXPECT_EQ(m.packed.bytes(), backend->matrix_bytes(64, 512, DType::kMxfp4).packed);
+    EXPECT_EQ(m.packed.bytes(), backend->matrix_bytes(64, 512, DType::kMxfp4, false).packed);
   }
 }
 

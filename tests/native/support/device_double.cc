@@ -72,8 +72,8 @@ PackedMatrix DeviceDouble::pack(std::span<const TensorView> parts,
   return inner_->pack(parts, biases, dtype);
 }
 
-MatrixBytes DeviceDouble::matrix_bytes(int n_out, int n_in, DType dtype) const {
-  return inner_->matrix_bytes(n_out, n_in, dtype);
+MatrixBytes DeviceDouble::matrix_bytes(int n_out, int n_in, DType dtype, bool coded) const {
+  return inner_->matrix_bytes(n_out, n_in, dtype, coded);
 }
 
 Matrix DeviceDouble::place(PackedMatrix packed) {
@@ -84,7 +84,8 @@ Matrix DeviceDouble::place(PackedMatrix packed) {
           m.dtype,
           moved(std::move(m.packed)),
           moved(std::move(m.bias)),
-          moved(std::move(m.order))};
+          moved(std::move(m.order)),
+          m.coded};
 }
 
 Vector DeviceDouble::make_vector(const TensorView& view) {

@@ -28,7 +28,7 @@ PackedMatrix NaiveBackend::pack(std::span<const TensorView> parts,
   return m;
 }
 
-MatrixBytes NaiveBackend::matrix_bytes(int n_out, int n_in, DType) const {
+MatrixBytes NaiveBackend::matrix_bytes(int n_out, int n_in, DType, bool) const {
   return {.packed = size_t(n_out) * size_t(n_in) * sizeof(float),
           .bias = size_t(n_out) * sizeof(float)};
 }

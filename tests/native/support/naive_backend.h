@@ -37,7 +37,7 @@ class NaiveBackend : public Backend {
   PackedMatrix pack(std::span<const TensorView> parts, std::span<const TensorView> biases,
                     DType dtype) override;
   std::string layout() const override { return "naive"; }
-  MatrixBytes matrix_bytes(int n_out, int n_in, DType) const override;
+  MatrixBytes matrix_bytes(int n_out, int n_in, DType, bool) const override;
   Matrix place(PackedMatrix packed) override;
   Vector make_vector(const TensorView& view) override;
   Buffer make_buffer(size_t bytes) override { return Buffer::on_host(AlignedBuffer(bytes)); }
