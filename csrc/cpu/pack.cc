@@ -37,14 +37,11 @@ int64_t bf16_numbers(int n_in, int tile_columns) {
 }
 
 size_t tile_bytes_of(int n_in, DType dtype, const TileLayout& layout) {
-  const int tile_columns = layout.columns;
-  const auto columns = static_cast<size_t>(tile_columns);
+  const auto columns = static_cast<size_t>(layout.columns);
+  const int64_t n = bf16_numbers(n_in, layout.columns);
   switch (dtype) {
-    case DType::kBF16: {
-      const int64_t n = bf16_numbers(n_in, tile_columns);
-      return layout.run > 0 ? coded_tile_bytes(n, layout.run)
-                            : static_cast<size_t>(n) * sizeof(uint16_t);
-    }
+    case DType::kBF16:
+      return layout.run > 0 ? coded_tile_bytes(n, layout.run) : sizeof(uint16_t) * n;
     case DType::kInt8:
     case DType::kInt4:
     case DType::kInt4Zp:
@@ -55,20 +52,13 @@ size_t tile_bytes_of(int n_in, DType dtype, const TileLayout& layout) {
     case DType::kQ4K:
     case DType::kQ5K:
     case DType::kQ6K:
-      return super_tile_bytes(n_in, dtype, tile_columns);
+      return super_tile_bytes(n_in, dtype, layout.columns);
     case DType::kMxfp4:
-      return mxfp4_tile_bytes(n_in, tile_columns);
+      return mxfp4_tile_bytes(n_in, layout.columns);
     case DType::kFp8:
-      return fp8_tile_bytes(n_in, tile_columns);
+      return fp8_tile_bytes(n_in, layout.columns);
     default:
       return static_cast<size_t>(n_in) * columns * sizeof(float);
-  }
-}
-
-// Notes those of values (n), elements [k, k + n) of a row, that `dtype` cannot hold.
-void note_bad(Stack& stack, int64_t row, int64_t k, int n, DType dtype, const float* values) {
-  for (int i = 0; i < n; ++i) {
-    if (!fits(values[i], dtype)) stack.note_bad(row, k + i);
   }
 }
 
@@ -95,7 +85,7 @@ void pack_plain(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLay
   const int n = static_cast<int>(std::min<int64_t>(kReadBlock, stack.cols() - k));
   const Stack::Row from = stack.row(row);
   read_row(*from.view, from.row, k, n, values);
-  note_bad(stack, row, k, n, dtype, values);
+  stack.note_bad(row, k, n, dtype, values);
   write_column(values, k, n, dtype, layout.columns, column, tile);
 }
 
@@ -208,11 +198,11 @@ void pack_groups(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLa
       read_group(*from.view, from.row, g, group);
       if (!all_fit(group)) {
         dequantise(group, values);
-        note_bad(stack, row, g * kGroup, n, dtype, values);
+        stack.note_bad(row, g * kGroup, n, dtype, values);
       }
     } else {
       read_row(*from.view, from.row, g * kGroup, n, values);
-      note_bad(stack, row, g * kGroup, n, dtype, values);
+      stack.note_bad(row, g * kGroup, n, dtype, values);
       std::fill(values + n, values + kGroup, 0.0f);
       quantise(values, group);
     }
@@ -274,7 +264,7 @@ void pack_super_blocks(Stack& stack, int64_t row, int64_t k, DType dtype, const 
     if (!fits(f16_to_f32(group.d), dtype) || !fits(f16_to_f32(group.d_min), dtype)) {
       float values[kGroup];
       dequantise(dtype, group, values);
-      note_bad(stack, row, g * kGroup, kGroup, dtype, values);
+      stack.note_bad(row, g * kGroup, kGroup, dtype, values);
     }
     write_super_group(group, dtype, g, layout.columns, column, tile);
   }

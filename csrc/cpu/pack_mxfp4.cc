@@ -45,9 +45,7 @@ void pack_mxfp4(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLay
     if (group.scale > kGreatestScaleOfAny) {
       float values[kGroup];
       dequantise(group, values);
-      for (int i = 0; i < kGroup; ++i) {
-        if (!fits(values[i], dtype)) stack.note_bad(row, g * kGroup + i);
-      }
+      stack.note_bad(row, g * kGroup, kGroup, dtype, values);
     }
     write_mxfp4_group(group, g, layout.columns, column, tile);
   }

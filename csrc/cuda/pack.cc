@@ -50,13 +50,6 @@ RowSizes row_sizes(DType dtype, int k_padded) {
   }
 }
 
-// Notes those of values (n), elements [k, k + n) of a row, that `dtype` cannot hold.
-void note_bad(Stack& stack, int64_t row, int64_t k, int n, DType dtype, const float* values) {
-  for (int i = 0; i < n; ++i) {
-    if (!fits(values[i], dtype)) stack.note_bad(row, k + i);
-  }
-}
-
 // A row in f32 or bf16.
 void pack_plain_row(Stack& stack, int64_t row, DType dtype, const PackedRow& packed) {
   std::byte* const to = packed.values;
@@ -66,7 +59,7 @@ void pack_plain_row(Stack& stack, int64_t row, DType dtype, const PackedRow& pac
   for (int64_t k = 0; k < stack.cols(); k += kReadBlock) {
     const int n = static_cast<int>(std::min<int64_t>(kReadBlock, stack.cols() - k));
     read_row(*from.view, from.row, k, n, values);
-    note_bad(stack, row, k, n, dtype, values);
+    stack.note_bad(row, k, n, dtype, values);
     if (dtype == DType::kF32) {
       std::memcpy(to + k * sizeof(float), values, n * sizeof(float));
     } else {
@@ -101,10 +94,10 @@ void pack_groups_row(Stack& stack, int64_t row, DType dtype, const PackedRow& to
     if (is_read_as(from.view->dtype, dtype)) {
       read_group(*from.view, from.row, g, group);
       dequantise_group(dtype, group, values);
-      note_bad(stack, row, g * kGroup, n, dtype, values);
+      stack.note_bad(row, g * kGroup, n, dtype, values);
     } else {
       read_row(*from.view, from.row, g * kGroup, n, values);
-      note_bad(stack, row, g * kGroup, n, dtype, values);
+      stack.note_bad(row, g * kGroup, n, dtype, values);
       std::fill(values + n, values + kGroup, 0.0f);
       quantise(values, group);
     }

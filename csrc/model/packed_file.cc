@@ -148,6 +148,12 @@ void PackedWriter::put(const AlignedBuffer& buffer) {
   put_blocks(last);
 }
 
+void PackedWriter::put_flag(bool flag) {
+  AlignedBuffer buffer(1);
+  *buffer.as<std::byte>() = std::byte{flag};
+  put(buffer);
+}
+
 void PackedWriter::put_blocks(std::span<const std::byte> bytes) {
   if (!file_.is_open()) return;
   file_.write(bytes);

@@ -40,6 +40,8 @@ class PackedReader {
 
   // Returns the next `bytes` of the walk. Throws PackedFileError where the file has fewer.
   AlignedBuffer take(size_t bytes);
+  // What put_flag wrote.
+  bool take_flag() { return *take(1).as<std::byte>() != std::byte{0}; }
   // Throws PackedFileError where the file has more.
   void expect_end() const;
 
@@ -65,6 +67,7 @@ class PackedWriter {
 
   // Writes the next buffer of the walk. Does nothing after a failure.
   void put(const AlignedBuffer& buffer);
+  void put_flag(bool flag);
   void commit();
   const std::string& problem() const { return file_.problem(); }
 

@@ -300,7 +300,7 @@ class WeightsLoader {
     PackedMatrix packed =
         reader_ != nullptr ? packed_before(parts, biases, dtype) : packed_now(parts, biases, dtype);
     if (writer_ != nullptr) {
-      if (backend_.codes(dtype)) put_coded(packed.coded);
+      if (backend_.codes(dtype)) writer_->put_flag(packed.coded);  // its size hangs on that
       writer_->put(packed.packed);
       writer_->put(packed.bias);
     }
@@ -316,10 +316,8 @@ class WeightsLoader {
                           DType dtype) {
     std::vector<std::shared_ptr<const TensorView>> made;
     std::vector<TensorView> views;
-    for (const TensorView& part : parts) {
-      if (part.make) made.push_back(part.make());
-      views.push_back(part.make ? *made.back() : part);
-    }
+    for (const TensorView& part : parts)
+      views.push_back(part.make ? *made.emplace_back(part.make()) : part);
     return backend_.pack(views, biases, dtype);
   }
 
@@ -330,21 +328,14 @@ class WeightsLoader {
     m.dtype = dtype;
     m.n_in = static_cast<int>(parts[0].cols);
     for (const TensorView& part : parts) m.n_out += static_cast<int>(part.rows);
-    if (backend_.codes(dtype)) m.coded = take_coded();
-    const MatrixBytes sizes = backend_.matrix_bytes(m.n_out, m.n_in, dtype, m.coded);
-    m.packed = reader_->take(sizes.packed);
-    const bool has_bias = std::ranges::any_of(biases, [](const auto& b) { return b.data; });
-    if (has_bias) m.bias = reader_->take(sizes.bias);
+    m.coded = backend_.codes(dtype) && reader_->take_flag();
+    const auto [packed, bias] = backend_.matrix_bytes(m.n_out, m.n_in, dtype, m.coded);
+    m.packed = reader_->take(packed);
+    if (std::ranges::any_of(biases, [](const auto& b) { return b.data; })) {
+      m.bias = reader_->take(bias);
+    }
     return m;
   }
-
-  // Whether a matrix is coded, before it: its size hangs on that.
-  void put_coded(bool coded) {
-    AlignedBuffer flag(1);
-    *flag.as<std::byte>() = std::byte{coded};
-    writer_->put(flag);
-  }
-  bool take_coded() { return *reader_->take(1).as<std::byte>() != std::byte{0}; }
 
   // A tensor is where it belongs: its place in the checkpoint is not needed any more.
   void have(const TensorView& view) {
@@ -392,8 +383,7 @@ class WeightsLoader {
   }
 
   Vector made_vector(const std::vector<float>& values) {
-    const auto size = static_cast<int64_t>(values.size());
-    return backend_.make_vector({.name = "", .data = values.data(), .rows = size});
+    return backend_.make_vector({.name = "", .data = values.data(), .rows = std::ssize(values)});
   }
 
   const ModelConfig& config_;

@@ -224,6 +224,12 @@ void Stack::note_bad(int64_t row, int64_t col) {
   }
 }
 
+void Stack::note_bad(int64_t row, int64_t col, int n, DType dtype, const float* values) {
+  for (int i = 0; i < n; ++i) {
+    if (!fits(values[i], dtype)) note_bad(row, col + i);
+  }
+}
+
 void Stack::refuse_bad(DType dtype) const {
   if (first_bad_ == kNone) return;
   const Row bad = row(first_bad_ / cols());

@@ -58,6 +58,8 @@ class Stack {
 
   // Remembers the first element that `dtype` cannot hold, from any thread.
   void note_bad(int64_t row, int64_t col);
+  // The same of values (n), elements [col, col + n) of a row.
+  void note_bad(int64_t row, int64_t col, int n, DType dtype, const float* values);
   // Throws kModelFormat naming that element, if there is one.
   void refuse_bad(DType dtype) const;
 
