@@ -40,7 +40,7 @@ KERNEL_TESTS := $(filter-out test_cuda_driver test_device test_device_errors,$(b
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help build environment demo test check format native native-aarch64 native-aarch64-quick \
+.PHONY: help build environment demo test check format native native-tiles native-aarch64 native-aarch64-quick \
     aarch64-tools sanitize sanitize-kernels emulated gpu-kit \
     test-clients test-emulated test-llamacpp test-lm-eval test-page test-ray test-ray-quick test-schemas \
     test-slow test-templates \
@@ -54,6 +54,7 @@ help:
 	@echo "make check     formatting, lint and types, changing nothing"
 	@echo "make format    rewrite the sources as 'make check' wants them"
 	@echo "make native    the C++ tests"
+	@echo "make native-tiles  those of Intel's tile unit, emulated: on CPUs with AVX-512 and no tiles"
 	@echo "make native-aarch64  the same for 64-bit ARM, under qemu; native-aarch64-quick: the kernels only"
 	@echo "make sanitize  the C++ tests under AddressSanitizer, UBSan and ThreadSanitizer"
 	@echo "make sanitize-kernels  the same of the CUDA kernels, on the emulator"
@@ -156,7 +157,18 @@ native: $(VENV)/.core
 	cmake --build build/native
 	ctest --test-dir build/native --output-on-failure --no-tests=error --parallel $(JOBS)
 
-# The same for 64-bit ARM, but for the tests of the emulated GPU: all of them on a CPU with every feature,
+# What runs on the tile unit of Intel's servers, on functions in place of its instructions: on CPUs
+# that have AVX-512 with VBMI and BF16 (Zen 4 and later), where no other test sees that code.
+TILE_TESTS := test_kernels_amx test_kernels_amx_bytes test_attention_tiles test_attention_shared \
+    test_kernels_attention test_kernels_gemm test_experts test_fp8_matrix test_mxfp4_matrix \
+    test_quantised_matrix test_super_blocks
+native-tiles: $(VENV)/.build-tools
+	cmake -S . -B build/tiles $(TESTS_BUILD) -DPYBATCHER_CPU_ONLY=ON -DPYBATCHER_EMULATED_TILES=ON
+	cmake --build build/tiles --target $(TILE_TESTS)
+	ctest --test-dir build/tiles --output-on-failure --no-tests=error --parallel $(JOBS) \
+	    --tests-regex '^($(subst $(eval ) ,|,$(TILE_TESTS)))(_2)?$$'
+
+# All native tests for 64-bit ARM, but for those of the emulated GPU: all of them on a CPU with every feature,
 # where tests of kernels run every target, and what chooses among targets on CPUs that have less.
 AARCH64 := build/aarch64
 AARCH64_TESTS = $(basename $(notdir $(filter-out tests/native/cuda/%,$(wildcard tests/native/*/test_*.cc))))

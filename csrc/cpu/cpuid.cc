@@ -5,6 +5,10 @@
 
 #include <cstdint>
 #endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace pb::cpu {
 namespace {
@@ -68,6 +72,18 @@ X86Features ask() { return {}; }
 const X86Features& x86_features() {
   static const X86Features features = ask();
   return features;
+}
+
+// Linux saves the tiles of those processes only that have asked for it, and refuses where a thread
+// has too small a stack for signals. Asking changes nothing for threads that use no tiles.
+bool may_use_tiles() {
+#if defined(__x86_64__) && defined(__linux__)
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
 }
 
 }  // namespace pb::cpu

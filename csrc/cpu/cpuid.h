@@ -1,4 +1,4 @@
-// What an x86-64 CPU has, of that which targets need.
+// What an x86-64 CPU and its system have, of that which targets need.
 #pragma once
 
 namespace pb::cpu {
@@ -26,5 +26,9 @@ struct X86Features {
 // Of this CPU; nothing on other machines. CPUID itself is asked: __builtin_cpu_supports is answered
 // by the compiler's run-time library, and that of zig, with which wheels are built, says no to all.
 const X86Features& x86_features();
+
+// Asks the system for tiles (amx_tile), which the process has for good then. Returns whether it
+// has.
+bool may_use_tiles();
 
 }  // namespace pb::cpu

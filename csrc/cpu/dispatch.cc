@@ -5,10 +5,6 @@
 #include "base/error.h"
 #include "cpu/cpuid.h"
 
-#if defined(__x86_64__) && defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #elif defined(__aarch64__) && defined(__APPLE__)
@@ -34,17 +30,6 @@ bool has_avx512() {
 bool has_avx512_vnni() { return has_avx512() && x86_features().avx512vnni; }
 bool has_avx512_bf16() { return has_avx512_vnni() && x86_features().avx512bf16; }
 
-// Linux saves the tiles of those processes only that have asked for it, and refuses where a thread
-// has too small a stack for signals. Asking changes nothing for threads that use no tiles.
-bool may_use_tiles() {
-#if defined(__linux__)
-  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
-  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
-}
 bool has_avx512_amx() {
   const X86Features& f = x86_features();
   return has_avx512_bf16() && f.avx512vbmi && f.amx_tile && f.amx_bf16 && f.amx_int8 &&

@@ -106,6 +106,7 @@ PB_INLINE Vec odd(Pairs p) {
   asm("vandps %2, %1, %0" : "=x"(v) : "x"(p), "m"(kOddOfPairs));
   return v;
 }
+#define PB_DECODES_BF16
 // Numbers of a coded run (cpu/pack_coded.h).
 using HighBytes = __m256i;  // by code, in each lane
 PB_INLINE HighBytes load_high_bytes(const uint8_t* p) {

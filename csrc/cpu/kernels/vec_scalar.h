@@ -109,6 +109,7 @@ PB_INLINE Pairs load_pairs(const uint16_t* p) {
 }
 PB_INLINE Vec even(Pairs p) { return (Vec)(p << 16); }
 PB_INLINE Vec odd(Pairs p) { return (Vec)(p & 0xffff0000u); }
+#define PB_DECODES_BF16
 // Numbers of a coded run (cpu/pack_coded.h).
 typedef const uint8_t* HighBytes;  // by code
 PB_INLINE HighBytes load_high_bytes(const uint8_t* p) { return p; }

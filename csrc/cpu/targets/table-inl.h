@@ -11,7 +11,7 @@
 #endif
 #include "cpu/kernels/delta-inl.h"
 #include "cpu/kernels/gemm-inl.h"
-#if !defined(__AMX_BF16__) && !defined(__ARM_NEON)
+#ifdef PB_DECODES_BF16
 #include "cpu/kernels/gemm_coded-inl.h"
 #endif
 #include "cpu/kernels/gemm_fp8-inl.h"
@@ -75,14 +75,14 @@ const Kernels kKernels = {
              kTilesPerCall,
              each_tile<gemm_tile<Bf16Product>>},
 #endif
-#ifdef __ARM_NEON
-    .coded_bf16 = {},
-#else
+#ifdef PB_DECODES_BF16
     .coded_bf16 = {{.columns = kTileColumns, .run = kCodedRun},
                    kBf16Row,
                    sizeof(CodedScratch),
                    kTilesPerCall,
                    each_tile<coded_tile>},
+#else
+    .coded_bf16 = {},
 #endif
     .int8 = kWholeByteKernel<Int8Weights>,
     .int4 = kGroupKernel<GroupProduct<Int4Weights>>,

@@ -1,64 +1,16 @@
-// The instructions of the tile unit (Intel AMX). Written out, as the intrinsics of some compilers
-// do not say that they read memory.
+// How products use the tile unit (Intel AMX).
 #pragma once
 
 #include <cstdint>
 
+#include "cpu/kernels/amx/instructions-inl.h"
+#include "cpu/kernels/amx/tile_shapes.h"
 #include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
 constexpr int kTileRows = 16;
-
-template <int kTile>
-PB_INLINE void tile_load(const void* rows, int64_t stride_bytes) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(rows), "r"(stride_bytes), "i"(kTile)
-               : "memory");
-}
-
-// Loads a tile of data that is not read again soon.
-template <int kTile>
-PB_INLINE void tile_load_streamed(const void* rows, int64_t stride_bytes) {
-  asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(rows), "r"(stride_bytes), "i"(kTile)
-               : "memory");
-}
-
-template <int kTile>
-PB_INLINE void tile_store(void* rows, int64_t stride_bytes) {
-  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(rows), "r"(stride_bytes), "i"(kTile)
-               : "memory");
-}
-
-template <int kTile>
-PB_INLINE void tile_zero() {
-  asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
-}
-
-// sums += x w: x (rows, 32), w (16, columns, 2), sums f32 (rows, columns).
-template <int kSums, int kX, int kW>
-PB_INLINE void tile_bf16_product() {
-  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kX), "i"(kW));
-}
-
-// sums += x w: x (rows, 4 n), w (n, columns, 4) of signed bytes, sums whole (rows, columns).
-template <int kSums, int kX, int kW>
-PB_INLINE void tile_byte_product() {
-  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kX), "i"(kW));
-}
-
-// The operand of ldtilecfg.
-struct alignas(64) TileShapes {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
-PB_INLINE void configure_tiles(const TileShapes& shapes) {
-  asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory");
-}
 
 // Shapes of the tiles: sums 0 and 1 and x 4 have `rows` rows; sums 2 and 3 and x 5 rows_below
 // rows... all of 64 bytes.
@@ -70,9 +22,6 @@ PB_INLINE void configure_tiles(int rows, int rows_below) {
   for (int t = 0; t < 8; ++t) shapes.rows[t] = of_tile[t];
   configure_tiles(shapes);
 }
-
-// Threads that hold tiles are switched more slowly, and sleep less deeply.
-PB_INLINE void release_tiles() { asm volatile("tilerelease" ::: "memory"); }
 
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET
