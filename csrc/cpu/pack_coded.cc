@@ -23,19 +23,6 @@ size_t runs_at(int64_t n_numbers) {
   return sizeof(CodedHead) + max_patches(n_numbers) * sizeof(CodedPatch);
 }
 
-// Where number `place` of a run lies: its low byte among the low bytes, and its code.
-struct Place {
-  int low;
-  int code;
-  int shift;
-};
-Place place_of(int place, int run) {
-  const int of_vector = run / 4;
-  const int vector = place / of_vector, lane = place % of_vector / 8, i = place % 8;
-  const int in_half = lane * 16 + vector % 2 * 8 + i;
-  return {vector / 2 * run / 2 + in_half, in_half, vector / 2 * 4};
-}
-
 std::array<int, kHighBytes> count_high_bytes(const uint16_t* numbers, int64_t n) {
   constexpr int kTables = 4;  // a table alone would wait for its last count
   std::array<std::array<int, kHighBytes>, kTables> counts{};
@@ -83,19 +70,18 @@ bool code_tile(const uint16_t* numbers, int64_t n_numbers, int run, std::byte* t
   auto* patch = reinterpret_cast<CodedPatch*>(tile + sizeof(CodedHead));
   auto* const end = reinterpret_cast<CodedPatch*>(tile + head.runs_at);
   auto* to = reinterpret_cast<uint8_t*>(end);
+  const CodedPlaces places(run);
   for (int64_t first = 0; first < n_numbers; first += run) {
-    uint8_t* const codes = to;
-    uint8_t* const low = to + run / 2;
-    std::memset(codes, 0, static_cast<size_t>(run) / 2);
+    std::memset(to, 0, static_cast<size_t>(run) / 2);
     for (int i = 0; i < run; ++i) {
       const uint16_t number = numbers[first + i];
       const auto high = static_cast<uint8_t>(number >> 8);
-      const Place place = place_of(i, run);
-      low[place.low] = static_cast<uint8_t>(number);
+      const CodedPlaces::Place place = places[i];
+      to[place.low] = static_cast<uint8_t>(number);
       if (code_of[high] == kNoCode) {
         *patch++ = {static_cast<uint16_t>(first / run), static_cast<uint8_t>(i), high};
       } else {
-        codes[place.code] |= static_cast<uint8_t>(code_of[high] << place.shift);
+        to[place.code] |= static_cast<uint8_t>(code_of[high] << place.shift);
       }
     }
     to += coded_run_bytes(run);
@@ -104,22 +90,34 @@ bool code_tile(const uint16_t* numbers, int64_t n_numbers, int run, std::byte* t
   return true;
 }
 
+CodedPlaces::CodedPlaces(int run) {
+  const int of_vector = run / 4;
+  for (int i = 0; i < run; ++i) {
+    const int vector = i / of_vector;
+    const int in_half = i % of_vector / 8 * 16 + vector % 2 * 8 + i % 8;
+    places_[static_cast<size_t>(i)] = {
+        static_cast<uint8_t>(run / 2 + vector / 2 * (run / 2) + in_half),
+        static_cast<uint8_t>(in_half), static_cast<uint8_t>(vector / 2 * 4)};
+  }
+}
+
 CodedNumbers::CodedNumbers(const std::byte* tile, int run)
     : high_bytes_(reinterpret_cast<const CodedHead*>(tile)->high_bytes),
       patch_(reinterpret_cast<const CodedPatch*>(tile + sizeof(CodedHead))),
       runs_(reinterpret_cast<const uint8_t*>(tile) +
             reinterpret_cast<const CodedHead*>(tile)->runs_at),
+      places_(run),
       run_(run) {}
 
 uint16_t CodedNumbers::at(int64_t index) {
   const int64_t run = index / run_;
   const int i = static_cast<int>(index % run_);
-  const Place place = place_of(i, run_);
-  const uint8_t* codes = runs_ + run * coded_run_bytes(run_);
-  uint8_t high = high_bytes_[codes[place.code] >> place.shift & 0xf];
+  const CodedPlaces::Place place = places_[i];
+  const uint8_t* from = runs_ + run * coded_run_bytes(run_);
+  uint8_t high = high_bytes_[from[place.code] >> place.shift & 0xf];
   while (patch_->run < run || (patch_->run == run && patch_->place < i)) ++patch_;
   if (patch_->run == run && patch_->place == i) high = patch_->high;
-  return static_cast<uint16_t>(high << 8 | codes[run_ / 2 + place.low]);
+  return static_cast<uint16_t>(high << 8 | from[place.low]);
 }
 
 }  // namespace pb::cpu

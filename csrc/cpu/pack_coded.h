@@ -12,6 +12,7 @@
 // byte if v < 2.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,6 +30,24 @@ constexpr bool can_be_coded(int64_t n_numbers, int run) { return n_numbers / run
 // would be patches.
 bool code_tile(const uint16_t* numbers, int64_t n_numbers, int run, std::byte* tile);
 
+// Where the numbers of a run lie.
+class CodedPlaces {
+ public:
+  struct Place {
+    uint8_t low;    // bytes from the run's begin
+    uint8_t code;   // likewise
+    uint8_t shift;  // of the code in its byte
+  };
+
+  explicit CodedPlaces(int run);
+
+  Place operator[](int i) const { return places_[static_cast<size_t>(i)]; }
+
+ private:
+  static constexpr size_t kLongestRun = 128;
+  std::array<Place, kLongestRun> places_{};
+};
+
 // Reads numbers of a coded tile, in the order of its bf16 tile.
 class CodedNumbers {
  public:
@@ -41,6 +60,7 @@ class CodedNumbers {
   const uint8_t* high_bytes_;
   const CodedPatch* patch_;
   const uint8_t* runs_;
+  CodedPlaces places_;
   int run_;
 };
 

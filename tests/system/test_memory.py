@@ -24,7 +24,7 @@ SHAPE: dict[str, Any] = SHAPES["llama-3.2-1b"] | {
     "vocab_size": 48_000,
     "hidden_size": 1024,
     "intermediate_size": 4096,
-    "num_hidden_layers": 5,
+    "num_hidden_layers": 7,
     "num_attention_heads": 16,
     "num_key_value_heads": 4,
 }
