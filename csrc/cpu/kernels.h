@@ -251,8 +251,8 @@ struct Kernels {
 
   ProductKernel f32;
   ProductKernel bf16;
-  ProductKernel
-      coded_bf16;  // with the rows and columns of bf16; without `tiles` where there is none
+  // With the rows and columns of bf16; without `tiles` where there is none.
+  ProductKernel coded_bf16{};
   ProductKernel int8;
   ProductKernel int4;
   ProductKernel int4_zp;

@@ -333,15 +333,15 @@ PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const Tens
       std::byte* const to = m.coded ? plain : own;
       const int64_t first = tile * layout.columns;
       const int64_t last = std::min<int64_t>(stack.rows(), first + layout.columns);
-      if (last - first < layout.columns) std::memset(to, 0, plain_bytes);
+      // An earlier tile has left numbers where the last one has no outputs.
+      if (m.coded && last - first < layout.columns) std::memset(plain, 0, plain_bytes);
       for (int64_t k = 0; k < stack.cols(); k += kReadBlock) {
         for (int64_t row = first; row < last; ++row) {
           pack(stack, row, k, dtype, layout, static_cast<int>(row - first), to);
         }
       }
-      if (!m.coded) continue;
       const auto* numbers = reinterpret_cast<const uint16_t*>(plain);
-      if (!code_tile(numbers, n_numbers, layout.run, own)) is_plain = true;
+      if (m.coded && !code_tile(numbers, n_numbers, layout.run, own)) is_plain = true;
     }
   });
   if (is_plain) {

@@ -26,6 +26,7 @@ constexpr int kMaxRows =
 constexpr int kSmallBlock = 8192;
 constexpr int kLargeBlock = 131072;
 constexpr int kManyRows = 64;
+constexpr int block_bytes(int rows) { return rows < kManyRows ? kSmallBlock : kLargeBlock; }
 
 PB_INLINE Vec broadcast(float x) { return set1(x); }
 PB_INLINE Vec broadcast(uint16_t bf16) {
@@ -193,8 +194,7 @@ inline void gemm_tile(const GemmArgs& args, int tile, int row_begin, int row_end
                   static_cast<size_t>(tile) * kTileColumns * padded_k;
   const auto* x = static_cast<const typename Product::Operand*>(args.x);
   const auto k_block = [](int rows) {
-    return (rows < kManyRows ? kSmallBlock : kLargeBlock) /
-           static_cast<int>(kTileColumns * sizeof(Number));
+    return block_bytes(rows) / static_cast<int>(kTileColumns * sizeof(Number));
   };
   const bool prefetches = args.prefetch_quick || !is_quick<Product>(row_end - row_begin);
   const auto multiply = [&](const RowBlock& at) {

@@ -170,8 +170,7 @@ inline void coded_tile(const GemmArgs& args, int tile, int row_begin, int row_en
   const CodedCursor begin = begin_coded(args, tile);
   CodedCursor at = begin;
   const auto k_block = [](int rows) {
-    return (rows < kManyRows ? kSmallBlock : kLargeBlock) /
-           static_cast<int>(kTileColumns * sizeof(uint16_t));
+    return block_bytes(rows) / static_cast<int>(kTileColumns * sizeof(uint16_t));
   };
   // Narrow vectors, and what is decoded for other rows too, are not as fast as weights come.
   const bool prefetches = args.prefetch_quick || kRegisters == 16 || row_end - row_begin > kMaxRows;

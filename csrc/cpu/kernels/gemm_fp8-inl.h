@@ -211,7 +211,7 @@ inline void fp8_tile(const GemmArgs& args, int tile, int row_begin, int row_end,
   const uint8_t* const w = fp8_weights(args, tile);
   const auto* x = static_cast<const Fp8Row*>(args.x);
   const auto k_block = [](int rows) {
-    const int blocks = (rows < kManyRows ? kSmallBlock : kLargeBlock) / kFp8Bytes;
+    const int blocks = block_bytes(rows) / kFp8Bytes;
     return blocks > 1 ? blocks : 1;
   };
   const auto multiply = [&](const RowBlock& at) {

@@ -93,9 +93,7 @@ PB_INLINE Vec odd(Pairs p) {
   const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
   return _mm512_castsi512_ps(_mm512_and_si512(p, high));
 }
-#ifndef __AMX_BF16__  // whose tiles load weights as they lie
 #define PB_DECODES_BF16
-#endif
 // Numbers of a coded run (cpu/pack_coded.h).
 using HighBytes = __m512i;  // by code, in each lane
 PB_INLINE HighBytes load_high_bytes(const uint8_t* p) {

@@ -53,7 +53,6 @@ const Kernels kKernels = {
             each_tile<gemm_tile<F32Product>>},
 #ifdef __AMX_BF16__
     .bf16 = {{kAmxColumns}, kBf16Row, kAmxScratch, {kAmxTiles, kAmxTiles}, amx_tiles<NoExpansion>},
-    .coded_bf16 = {},
     .int8 =
         {{kAmxColumns}, kBf16Row, kAmxScratch, {kAmxTiles, kAmxTiles}, amx_tiles<Int8Expansion>},
     .int4 = {{kAmxColumns, Int4Expansion::kLines},
@@ -81,8 +80,6 @@ const Kernels kKernels = {
                    sizeof(CodedScratch),
                    kTilesPerCall,
                    each_tile<coded_tile>},
-#else
-    .coded_bf16 = {},
 #endif
     .int8 = kWholeByteKernel<Int8Weights>,
     .int4 = kGroupKernel<GroupProduct<Int4Weights>>,
