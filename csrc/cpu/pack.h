@@ -36,7 +36,7 @@ namespace pb::cpu {
 
 // The version of all that pack_matrix writes. Raise it with every change of the layout: otherwise
 // packed weights that an earlier version left on disk are read wrongly.
-inline constexpr int kPackedLayoutVersion = 5;
+inline constexpr int kPackedLayoutVersion = 6;
 
 // The number added to the whole numbers of int8 and int4 weights, so that they are stored unsigned.
 constexpr int zero_point(DType dtype) { return dtype == DType::kInt8 ? 128 : 8; }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cpu/kernels.h"
+#include "cpu/kernels/coded_runs-inl.h"
 #include "cpu/kernels/gemm-inl.h"
 #include "cpu/kernels/gemm_rows-inl.h"
 #include "cpu/kernels/vec-inl.h"
@@ -12,48 +13,12 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// A run is one step of a product.
-constexpr int kCodedRun = 2 * kTileColumns;
-constexpr int kCodedBytes = coded_run_bytes(kCodedRun);
-static_assert(Bf16Product::kStep == 2 && kTileVectors == 4);
+static_assert(Bf16Product::kStep == 2 && kCodedRun == 2 * kTileColumns);
 
 struct CodedScratch {
   alignas(64) float parked[kRowChunk * kTileColumns];
   alignas(64) uint16_t numbers[kLargeBlock / sizeof(uint16_t)];
 };
-
-// Where decoding of a tile has come to.
-struct CodedCursor {
-  const uint8_t* high_bytes;
-  const CodedPatch* patch;
-  const uint8_t* from;
-  int run = 0;
-};
-
-PB_INLINE CodedCursor begin_coded(const GemmArgs& args, int tile) {
-  const auto* at = static_cast<const uint8_t*>(args.weights);
-  at += tile * static_cast<size_t>(reinterpret_cast<const CodedHead*>(at)->tile_bytes);
-  const auto* head = reinterpret_cast<const CodedHead*>(at);
-  return {head->high_bytes, reinterpret_cast<const CodedPatch*>(at + sizeof(CodedHead)),
-          at + head->runs_at};
-}
-
-// Puts in place the high bytes of a run that have no codes.
-PB_INLINE void patch_run(CodedCursor& at, uint16_t* numbers) {
-  for (; at.patch->run == at.run; ++at.patch) {
-    uint16_t& number = numbers[at.patch->place];
-    number = static_cast<uint16_t>(at.patch->high << 8 | (number & 0xff));
-  }
-}
-
-PB_INLINE void store_run(const Pairs (&run)[kTileVectors], uint16_t* to) {
-#pragma GCC unroll 4
-  for (int v = 0; v < kTileVectors; ++v) store_pairs(to + v * 2 * kWidth, run[v]);
-}
-PB_INLINE void load_run(const uint16_t* from, Pairs (&run)[kTileVectors]) {
-#pragma GCC unroll 4
-  for (int v = 0; v < kTileVectors; ++v) run[v] = load_pairs(from + v * 2 * kWidth);
-}
 
 // Whether registers suffice to decode and multiply so many rows in one loop, and to multiply
 // numbers out of those that they were decoded in.
@@ -103,7 +68,7 @@ inline __attribute__((noinline)) void coded_block(const BlockArgs<Bf16Product>& 
     const bool is_patched = __builtin_expect(c.patch->run == c.run, 0);
     if (kKeeps || !kMultipliesDecoded<kRows> || is_patched) store_run(run, to);
     if (is_patched) {
-      patch_run(c, to);
+      patch_runs<1>(c, to);
       load_run(to, run);
     }
     if constexpr (kMultipliesDecoded<kRows>) {
@@ -129,7 +94,7 @@ inline __attribute__((noinline)) void decode_runs(CodedCursor& at, int n_runs, b
     Pairs run[kTileVectors];
     decode(c.from, high_bytes, run);
     store_run(run, numbers);
-    patch_run(c, numbers);
+    patch_runs<1>(c, numbers);
     c.from += kCodedBytes;
     numbers += kCodedRun;
   }

@@ -53,6 +53,11 @@ const Kernels kKernels = {
             each_tile<gemm_tile<F32Product>>},
 #ifdef __AMX_BF16__
     .bf16 = {{kAmxColumns}, kBf16Row, kAmxScratch, {kAmxTiles, kAmxTiles}, amx_tiles<NoExpansion>},
+    .coded_bf16 = {{.columns = kAmxColumns, .run = kCodedRun},
+                   kBf16Row,
+                   kAmxScratch,
+                   {kAmxTiles, kAmxTiles},
+                   amx_tiles<CodedExpansion>},
     .int8 =
         {{kAmxColumns}, kBf16Row, kAmxScratch, {kAmxTiles, kAmxTiles}, amx_tiles<Int8Expansion>},
     .int4 = {{kAmxColumns, Int4Expansion::kLines},

@@ -1,6 +1,7 @@
 // Products on the tile unit: what is multiplied, bit for bit, and that a row's bits are its own.
 // Elsewhere test_kernels_gemm.cc holds every target against sums in double.
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "cpu/pack.h"
@@ -13,7 +14,12 @@ using namespace pb::test;
 
 #if defined(__x86_64__)
 
-constexpr DType kDTypes[] = {DType::kBF16, DType::kInt8, DType::kInt4};
+struct Weights {
+  DType dtype;
+  bool coded = false;
+};
+constexpr Weights kWeights[] = {
+    {DType::kBF16}, {DType::kBF16, true}, {DType::kInt8}, {DType::kInt4}};
 
 const cpu::Kernels* amx_kernels() { return cpu::find_target("avx512_amx"); }
 
@@ -26,16 +32,27 @@ const cpu::Kernels* amx() {
 
 struct Product {
   int n_out, n_in, rows;
-  DType dtype;
+  const cpu::ProductKernel& kernel;
   std::unique_ptr<Backend> backend = make_cpu_backend(1, "avx512_amx");
   Matrix w;
   Activations x;
 
-  Product(int n_out, int n_in, int rows, DType dtype)
-      : n_out(n_out), n_in(n_in), rows(rows), dtype(dtype) {
-    const std::vector<float> values = numbers(static_cast<size_t>(n_out) * n_in, 1);
-    w = make(*backend, {view_of(values, n_out, n_in)}, dtype);
-    x = backend->make_activations(rows, n_in, dtype);
+  Product(int n_out, int n_in, int rows, Weights weights)
+      : n_out(n_out),
+        n_in(n_in),
+        rows(rows),
+        kernel(weights.coded ? amx_kernels()->coded_bf16
+                             : product_of(*amx_kernels(), weights.dtype)) {
+    std::vector<float> values = numbers(static_cast<size_t>(n_out) * n_in, 1);
+    if (weights.coded) {  // patches
+      for (size_t i = 0; i < values.size(); i += 1009) values[i] = 0x1p9f + static_cast<float>(i);
+    }
+    ThreadPool pool(1);
+    const std::array parts = {view_of(values, n_out, n_in)};
+    const std::array biases = {TensorView{}};
+    w = backend->place(cpu::pack_matrix(parts, biases, weights.dtype, kernel.tile, pool));
+    EXPECT_EQ(w.coded, weights.coded);
+    x = backend->make_activations(rows, n_in, weights.dtype);
     for (int r = 0; r < rows; ++r) {
       write_activations(x, *amx_kernels(), r, numbers(n_in, 100 + r).data());
     }
@@ -44,7 +61,6 @@ struct Product {
   // y (rows, n_out or more) of rows [begin, end) of x by one call of the kernel for some tiles.
   void run(int tile_begin, int tile_end, int begin, int end, std::vector<float>& y,
            bool add = false) const {
-    const cpu::ProductKernel& kernel = product_of(*amx_kernels(), dtype);
     AlignedBuffer scratch(kernel.scratch_bytes);
     AlignedBuffer out(y.size() * sizeof(float));  // on a line's border, as a backend's y
     std::memcpy(out.as<float>(), y.data(), out.bytes());
@@ -61,9 +77,7 @@ struct Product {
     std::memcpy(y.data(), out.as<float>(), out.bytes());
   }
 
-  int n_tiles() const {
-    return static_cast<int>(cpu::tiles_of(n_out, product_of(*amx_kernels(), dtype).tile.columns));
-  }
+  int n_tiles() const { return static_cast<int>(cpu::tiles_of(n_out, kernel.tile.columns)); }
 
   std::vector<float> empty() const {
     return std::vector<float>(static_cast<size_t>(rows) * n_out, std::nanf(""));
@@ -147,9 +161,9 @@ TEST(a_cut_is_about_as_near_as_rounding) {
 
 TEST(rows_have_the_same_bits_in_every_number_of_rows) {
   if (amx() == nullptr) return;
-  for (DType dtype : kDTypes) {
+  for (const Weights& weights : kWeights) {
     for (int n_in : {1, 40, 1184}) {  // a step, two, three blocks of K
-      const Product p(70, n_in, 70, dtype);
+      const Product p(70, n_in, 70, weights);
       const std::vector<float> alone = p.row_by_row();
       for (int n = 1; n <= p.rows; ++n) {
         std::vector<float> y = p.empty();
@@ -162,8 +176,8 @@ TEST(rows_have_the_same_bits_in_every_number_of_rows) {
 
 TEST(rows_and_tiles_may_be_split_anywhere) {
   if (amx() == nullptr) return;
-  for (DType dtype : kDTypes) {
-    const Product p(200, 700, 67, dtype);
+  for (const Weights& weights : kWeights) {
+    const Product p(200, 700, 67, weights);
     const std::vector<float> alone = p.row_by_row();
     for (int cut : {1, 15, 16, 17, 31, 33, 48, 66}) {
       std::vector<float> y = p.empty();
@@ -179,9 +193,9 @@ TEST(rows_and_tiles_may_be_split_anywhere) {
 
 TEST(many_rows_in_passes_and_parts_of_k_change_no_bit) {
   if (amx() == nullptr) return;
-  for (DType dtype : kDTypes) {
-    for (int n_out : {48, 64, 72}) {             // whole lines of y and not
-      const Product p(n_out, 1300, 515, dtype);  // two passes; three parts of K
+  for (const Weights& weights : kWeights) {
+    for (int n_out : {48, 64, 72}) {               // whole lines of y and not
+      const Product p(n_out, 1300, 515, weights);  // two passes; three parts of K
       const std::vector<float> alone = p.row_by_row();
       std::vector<float> y = p.empty();
       p.run(0, p.n_tiles(), 0, p.rows, y);
@@ -197,9 +211,9 @@ TEST(many_rows_in_passes_and_parts_of_k_change_no_bit) {
 TEST(results_that_bypass_the_caches_have_the_same_bits) {
   if (amx() == nullptr) return;
   constexpr int kStride = 12288;  // so that 512 rows of y are 24 MiB
-  for (DType dtype : kDTypes) {
+  for (const Weights& weights : kWeights) {
     for (int n_out : {48, 64, 72}) {  // whole lines of y, which bypass the caches, and not
-      const Product p(n_out, 600, 512, dtype);  // two blocks of K
+      const Product p(n_out, 600, 512, weights);  // two blocks of K
       const std::vector<float> alone = p.row_by_row();
       std::vector<float> y(static_cast<size_t>(p.rows) * kStride, 5.0f);
       std::vector<float> expected = y;
@@ -214,7 +228,7 @@ TEST(results_that_bypass_the_caches_have_the_same_bits) {
 
 TEST(some_rows_in_parts_of_k_change_no_bit) {
   if (amx() == nullptr) return;
-  const Product p(70, 6500, 64, DType::kInt4);  // two parts of K, three tiles
+  const Product p(70, 6500, 64, {DType::kInt4});  // two parts of K, three tiles
   const std::vector<float> alone = p.row_by_row();
   for (int rows : {33, 48, 49, 64}) {
     std::vector<float> y = p.empty(), sum = numbers(y.size(), 7), expected = sum;
@@ -229,10 +243,10 @@ TEST(some_rows_in_parts_of_k_change_no_bit) {
 
 TEST(what_lies_in_other_rows_is_never_multiplied) {
   if (amx() == nullptr) return;
-  for (DType dtype : kDTypes) {
+  for (const Weights& weights : kWeights) {
     for (int begin : {0, 1, 16}) {
       for (int n : {1, 9, 17, 33, 40}) {
-        Product p(40, 100, 60, dtype);
+        Product p(40, 100, 60, weights);
         std::vector<float> clean = p.empty(), y = clean;
         p.run(0, p.n_tiles(), begin, begin + n, clean);
         const std::vector<float> bad(p.n_in, std::nanf(""));

@@ -240,24 +240,24 @@ TEST(progress_ends_at_the_whole_and_may_end_the_load) {
 // the layout's version (cpu/pack.h), then put the hashes that are printed here.
 TEST(the_layout_is_the_one_of_its_version) {
   const std::map<std::string, uint64_t> expected = {
-      {"avx512_amx 5 f32", 0x7ad879b7c6626e11u},   {"avx512_amx 5 bf16", 0x298ff3d43276be36u},
-      {"avx512_amx 5 int8", 0x24721ea1909e7222u},  {"avx512_amx 5 int4", 0x74816c113b20f8bfu},
-      {"avx512_bf16 5 f32", 0x7ad879b7c6626e11u},  {"avx512_bf16 5 bf16", 0x3ecddaf02f2b9a6au},
-      {"avx512_bf16 5 int8", 0x24721ea1909e7222u}, {"avx512_bf16 5 int4", 0x437b9291c2712d40u},
-      {"avx512_vnni 5 f32", 0x7ad879b7c6626e11u},  {"avx512_vnni 5 bf16", 0x3ecddaf02f2b9a6au},
-      {"avx512_vnni 5 int8", 0x24721ea1909e7222u}, {"avx512_vnni 5 int4", 0x437b9291c2712d40u},
-      {"avx512 5 f32", 0x7ad879b7c6626e11u},       {"avx512 5 bf16", 0x3ecddaf02f2b9a6au},
-      {"avx512 5 int8", 0x24721ea1909e7222u},      {"avx512 5 int4", 0x437b9291c2712d40u},
-      {"avx_vnni 5 f32", 0x30664860b8177a6cu},     {"avx_vnni 5 bf16", 0x08a9626b7ee1a1bcu},
-      {"avx_vnni 5 int8", 0x5a1efc05bfd3db44u},    {"avx_vnni 5 int4", 0x7beabd26a1c69353u},
-      {"avx2 5 f32", 0x30664860b8177a6cu},         {"avx2 5 bf16", 0x08a9626b7ee1a1bcu},
-      {"avx2 5 int8", 0x5a1efc05bfd3db44u},        {"avx2 5 int4", 0x7beabd26a1c69353u},
-      {"neon_i8mm 5 f32", 0xe510a634d54f58f9u},    {"neon_i8mm 5 bf16", 0xcd5d40523e5cab77u},
-      {"neon_i8mm 5 int8", 0x5a1efc05bfd3db44u},   {"neon_i8mm 5 int4", 0x7beabd26a1c69353u},
-      {"neon 5 f32", 0xe510a634d54f58f9u},         {"neon 5 bf16", 0xcd5d40523e5cab77u},
-      {"neon 5 int8", 0x5a1efc05bfd3db44u},        {"neon 5 int4", 0x7beabd26a1c69353u},
-      {"scalar 5 f32", 0xe510a634d54f58f9u},       {"scalar 5 bf16", 0x3111aae79dc45267u},
-      {"scalar 5 int8", 0xbb2477497af5b8b6u},      {"scalar 5 int4", 0xa81aa2867a5629fdu},
+      {"avx512_amx 6 f32", 0x7ad879b7c6626e11u},   {"avx512_amx 6 bf16", 0x775561052106163fu},
+      {"avx512_amx 6 int8", 0x24721ea1909e7222u},  {"avx512_amx 6 int4", 0x74816c113b20f8bfu},
+      {"avx512_bf16 6 f32", 0x7ad879b7c6626e11u},  {"avx512_bf16 6 bf16", 0x3ecddaf02f2b9a6au},
+      {"avx512_bf16 6 int8", 0x24721ea1909e7222u}, {"avx512_bf16 6 int4", 0x437b9291c2712d40u},
+      {"avx512_vnni 6 f32", 0x7ad879b7c6626e11u},  {"avx512_vnni 6 bf16", 0x3ecddaf02f2b9a6au},
+      {"avx512_vnni 6 int8", 0x24721ea1909e7222u}, {"avx512_vnni 6 int4", 0x437b9291c2712d40u},
+      {"avx512 6 f32", 0x7ad879b7c6626e11u},       {"avx512 6 bf16", 0x3ecddaf02f2b9a6au},
+      {"avx512 6 int8", 0x24721ea1909e7222u},      {"avx512 6 int4", 0x437b9291c2712d40u},
+      {"avx_vnni 6 f32", 0x30664860b8177a6cu},     {"avx_vnni 6 bf16", 0x08a9626b7ee1a1bcu},
+      {"avx_vnni 6 int8", 0x5a1efc05bfd3db44u},    {"avx_vnni 6 int4", 0x7beabd26a1c69353u},
+      {"avx2 6 f32", 0x30664860b8177a6cu},         {"avx2 6 bf16", 0x08a9626b7ee1a1bcu},
+      {"avx2 6 int8", 0x5a1efc05bfd3db44u},        {"avx2 6 int4", 0x7beabd26a1c69353u},
+      {"neon_i8mm 6 f32", 0xe510a634d54f58f9u},    {"neon_i8mm 6 bf16", 0xcd5d40523e5cab77u},
+      {"neon_i8mm 6 int8", 0x5a1efc05bfd3db44u},   {"neon_i8mm 6 int4", 0x7beabd26a1c69353u},
+      {"neon 6 f32", 0xe510a634d54f58f9u},         {"neon 6 bf16", 0xcd5d40523e5cab77u},
+      {"neon 6 int8", 0x5a1efc05bfd3db44u},        {"neon 6 int4", 0x7beabd26a1c69353u},
+      {"scalar 6 f32", 0xe510a634d54f58f9u},       {"scalar 6 bf16", 0x3111aae79dc45267u},
+      {"scalar 6 int8", 0xbb2477497af5b8b6u},      {"scalar 6 int4", 0xa81aa2867a5629fdu},
   };
   constexpr int kOut = 150, kIn = 97;  // no multiple of anything
   const auto values = numbers(kOut * kIn, 5);
@@ -285,9 +285,9 @@ TEST(the_layout_is_the_one_of_its_version) {
 // The same of MXFP4, which lies alike on targets whose tiles are as wide.
 TEST(the_layout_of_mxfp4_is_the_one_of_its_version) {
   const std::map<std::string, uint64_t> expected = {
-      {"5 of 4", 0xa8c111b88048facdu},
-      {"5 of 8", 0xa8ebefba5b23e87fu},
-      {"5 of 32", 0x195093f72db4eae8u},
+      {"6 of 4", 0xa8c111b88048facdu},
+      {"6 of 8", 0xa8ebefba5b23e87fu},
+      {"6 of 32", 0x195093f72db4eae8u},
   };
   ThreadPool pool(1);
   for (const cpu::Kernels* target : cpu::compiled_targets()) {
@@ -310,9 +310,9 @@ TEST(the_layout_of_mxfp4_is_the_one_of_its_version) {
 // The same of FP8. Vectors and tiles of the same width lie alike.
 TEST(the_layout_of_fp8_is_the_one_of_its_version) {
   const std::map<std::string, uint64_t> expected = {
-      {"5 of 16", 0xc8a89897ca55a0d1u},
-      {"5 of 32", 0x96c1ee8ec65564cdu},
-      {"5 of 64", 0xeef17a75cdd1d64eu},
+      {"6 of 16", 0xc8a89897ca55a0d1u},
+      {"6 of 32", 0x96c1ee8ec65564cdu},
+      {"6 of 64", 0xeef17a75cdd1d64eu},
   };
   ThreadPool pool(1);
   for (const cpu::Kernels* target : cpu::compiled_targets()) {
@@ -336,15 +336,15 @@ TEST(the_layout_of_fp8_is_the_one_of_its_version) {
 // wide.
 TEST(the_layout_of_super_blocks_is_the_one_of_its_version) {
   const std::map<std::string, uint64_t> expected = {
-      {"5 of 4 q4_k", 0x0abdb0f6eb264249u},    {"5 of 4 q5_k", 0xeaa1b461041c3075u},
-      {"5 of 4 q6_k", 0xa9e49cfc358958dau},    {"5 of 8 q4_k", 0x02162f8578810d68u},
-      {"5 of 8 q5_k", 0x7fade626cc801450u},    {"5 of 8 q6_k", 0x9b4aa8114fc93aa2u},
-      {"5 of 32 q4_k", 0xb73bd3756191c789u},   {"5 of 32 q5_k", 0xa5f32c1121c2bb64u},
-      {"5 of 32 q6_k", 0xa8b280433ad34f82u},   {"5 of 4 int4_zp", 0x766cc4d92c1d8c92u},
-      {"5 of 8 int4_zp", 0xc7ed08319cb74fcau}, {"5 of 32 int4_zp", 0x4bac218c56b02cffu},
-      {"5 of 4 q5_0", 0x521936dff9f30d41u},    {"5 of 8 q5_0", 0x17bc5e9dca19accbu},
-      {"5 of 32 q5_0", 0x0b5196e060ac2236u},   {"5 of 4 iq4_nl", 0x61a3707e18052a7eu},
-      {"5 of 8 iq4_nl", 0x4d44e8a474b39704u},  {"5 of 32 iq4_nl", 0xbdd40f0af463664du},
+      {"6 of 4 q4_k", 0x0abdb0f6eb264249u},    {"6 of 4 q5_k", 0xeaa1b461041c3075u},
+      {"6 of 4 q6_k", 0xa9e49cfc358958dau},    {"6 of 8 q4_k", 0x02162f8578810d68u},
+      {"6 of 8 q5_k", 0x7fade626cc801450u},    {"6 of 8 q6_k", 0x9b4aa8114fc93aa2u},
+      {"6 of 32 q4_k", 0xb73bd3756191c789u},   {"6 of 32 q5_k", 0xa5f32c1121c2bb64u},
+      {"6 of 32 q6_k", 0xa8b280433ad34f82u},   {"6 of 4 int4_zp", 0x766cc4d92c1d8c92u},
+      {"6 of 8 int4_zp", 0xc7ed08319cb74fcau}, {"6 of 32 int4_zp", 0x4bac218c56b02cffu},
+      {"6 of 4 q5_0", 0x521936dff9f30d41u},    {"6 of 8 q5_0", 0x17bc5e9dca19accbu},
+      {"6 of 32 q5_0", 0x0b5196e060ac2236u},   {"6 of 4 iq4_nl", 0x61a3707e18052a7eu},
+      {"6 of 8 iq4_nl", 0x4d44e8a474b39704u},  {"6 of 32 iq4_nl", 0xbdd40f0af463664du},
   };
   ThreadPool pool(1);
   for (const cpu::Kernels* target : cpu::compiled_targets()) {

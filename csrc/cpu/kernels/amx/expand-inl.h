@@ -1,6 +1,6 @@
 // Weights as the tile unit takes them: for 32 k's ("a step") of a tile of 32 columns, bf16 in pairs
 // of k, (16, 32, 2). Quantised weights become whole number * scale, rounded to bf16, in a scratch
-// that the nearest cache holds.
+// that the nearest cache holds; coded ones become the bf16 that they are.
 //
 // Rounding is a scale that is a little too great and a cut: of f = m * 2^e what is cut off makes
 // 2/3 of a unit at most, on average over m in [1, 2) nothing. A cut is free, where adding half a
@@ -13,6 +13,7 @@
 #pragma once
 
 #include "cpu/kernels.h"
+#include "cpu/kernels/coded_runs-inl.h"
 #include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
@@ -42,25 +43,77 @@ PB_INLINE Vec above_power(__m512i bits, int field, int exponent) {
       _mm512_ternarylogic_epi32(bits, _mm512_set1_epi32(field), power, kAAndBOrC));
 }
 
-struct NoExpansion {
-  static constexpr int kStepBytes = kStepNumbers * 2;
+// Steps of kBytes, one behind the other through all tiles.
+template <int kBytes>
+struct EvenSteps {
+  static constexpr int kStepBytes = kBytes;
+
+  struct Cursor {
+    const uint8_t* from;
+  };
+  static PB_INLINE Cursor begin(const GemmArgs& args, int tile, int step) {
+    const int n_steps = (args.n_in + kStepK - 1) / kStepK;
+    return {static_cast<const uint8_t*>(args.weights) +
+            (static_cast<size_t>(tile) * n_steps + step) * kBytes};
+  }
+
+  // Goes on to the next step.
+  static PB_INLINE void finish(Cursor& at, uint16_t* /*expanded*/) { at.from += kBytes; }
+};
+
+struct NoExpansion : EvenSteps<kStepNumbers * 2> {
   static constexpr int kUnits = 0;  // nothing to expand
   static constexpr bool kLines = false;
 };
 
+// Coded bf16 (cpu/pack_coded.h).
+struct CodedExpansion {
+  static constexpr int kUnits = kStepNumbers / kCodedRun;  // runs
+  static constexpr int kUnitBytes = kCodedBytes;
+  static constexpr int kStepBytes = kUnits * kUnitBytes;
+  static constexpr bool kLines = false;
+
+  using Cursor = CodedCursor;
+  static PB_INLINE Cursor begin(const GemmArgs& args, int tile, int step) {
+    Cursor at = begin_coded(args, tile);
+    at.run = step * kUnits;
+    at.from += static_cast<size_t>(step) * kStepBytes;
+    while (at.patch->run < at.run) ++at.patch;
+    return at;
+  }
+
+  using Scales = HighBytes;
+  static PB_INLINE Scales scales(const Cursor& at, int /*v*/) {
+    return load_high_bytes(at.high_bytes);
+  }
+
+  static PB_INLINE void expand(const uint8_t* step, int unit, const Scales& high_bytes,
+                               uint16_t* to) {
+    Pairs run[kRunVectors];
+    decode(step + unit * kUnitBytes, high_bytes, run);
+    store_run(run, to + unit * kCodedRun);
+  }
+
+  static PB_INLINE void finish(Cursor& at, uint16_t* expanded) {
+    patch_runs<kUnits>(at, expanded);
+    at.run += kUnits;
+    at.from += kStepBytes;
+  }
+};
+
 // int8 weights as pack.h lays them out: 8 rows of four k's of every column, a byte each, 128 above
 // its value.
-struct Int8Expansion {
-  static constexpr int kStepBytes = kAmxScales + kStepNumbers;
+struct Int8Expansion : EvenSteps<kAmxScales + kStepNumbers> {
   static constexpr int kUnits = 16;
+  static constexpr int kUnitBytes = 64;
   static constexpr bool kLines = false;
 
   // Of columns 16 v to 16 v + 15: (2^15 + byte) * scale + offset is a number.
   struct Scales {
     Vec scale, offset;
   };
-  static PB_INLINE Scales scales(const uint8_t* step, int v) {
-    const Vec scale = cut_scales(step, v);
+  static PB_INLINE Scales scales(const Cursor& at, int v) {
+    const Vec scale = cut_scales(at.from, v);
     return {scale, mul(scale, set1(-(32768.0f + 128.0f)))};
   }
 
@@ -79,9 +132,9 @@ struct Int8Expansion {
 
 // int4 weights as pack.h lays them out for lines: 64 bytes of 4 columns each, (8, 4) words of four
 // k's, 8 above their value.
-struct Int4Expansion {
-  static constexpr int kStepBytes = kAmxScales + kStepNumbers / 2;
+struct Int4Expansion : EvenSteps<kAmxScales + kStepNumbers / 2> {
   static constexpr int kUnits = 8;
+  static constexpr int kUnitBytes = 64;
   static constexpr bool kLines = true;  // for few rows: Int4Lines
 
   // (2^(12 - 4 i) + nibble) * scale + offsets[i] is a number.
@@ -89,8 +142,8 @@ struct Int4Expansion {
     Vec scale;
     Vec offsets[3];
   };
-  static PB_INLINE Scales scales(const uint8_t* step, int v) {
-    const Vec scale = cut_scales(step, v);
+  static PB_INLINE Scales scales(const Cursor& at, int v) {
+    const Vec scale = cut_scales(at.from, v);
     return {scale,
             {mul(scale, set1(-(4096.0f + 8.0f))), mul(scale, set1(-(256.0f + 8.0f))),
              mul(scale, set1(-(16.0f + 8.0f)))}};

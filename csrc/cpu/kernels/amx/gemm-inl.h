@@ -1,5 +1,5 @@
 // y = x W^T in bf16 on the tile unit (Intel AMX), for some packed weight tiles and some rows.
-// Quantised weights are expanded to bf16 on the way.
+// Quantised and coded weights are expanded to bf16 on the way.
 //
 // One instruction, tdpbf16ps, does all sums: for 32 k's it adds up the even ones, ascending, and
 // the odd ones, adds both, then adds that to the accumulator. Every output of every row count goes
@@ -73,42 +73,46 @@ PB_INLINE void multiply_step(const char* x, int64_t x_bytes, bool below, const u
   tile_bf16_product<3, 5, 7>();
 }
 
-// Expands a step. One that comes from memory prefetches the steps after it.
+// Expands a step and goes on to the next. One that comes from memory prefetches the steps after it.
 template <typename Weights, bool kFromMemory>
-PB_INLINE void expand_step(const uint8_t* step, uint16_t* to) {
-  if constexpr (kFromMemory) prefetch_ahead(step);
-  const typename Weights::Scales scales[2] = {Weights::scales(step, 0), Weights::scales(step, 1)};
+PB_INLINE void expand_step(typename Weights::Cursor& at, uint16_t* to) {
+  constexpr int kScaleBytes = Weights::kStepBytes - Weights::kUnits * Weights::kUnitBytes;
+  const uint8_t* step = at.from;
+  if constexpr (kFromMemory) prefetch_ahead(step, kScaleBytes);
+  const typename Weights::Scales scales[2] = {Weights::scales(at, 0), Weights::scales(at, 1)};
 #pragma GCC unroll 16
   for (int unit = 0; unit < Weights::kUnits; ++unit) {
-    if constexpr (kFromMemory) prefetch_ahead(step + (unit + 1) * 64);
+    if constexpr (kFromMemory) {
+      prefetch_ahead(step + kScaleBytes + unit * Weights::kUnitBytes, Weights::kUnitBytes);
+    }
     Weights::expand(step, unit, scales[unit % 2], to);
   }
+  Weights::finish(at, to);
 }
 
 // At most kPairRows rows: weights are used as they come from memory, which takes longer than all
 // else. The step to come is expanded while the last one is multiplied.
 template <typename Weights>
-inline __attribute__((noinline)) void multiply_once(const AmxBlock& b, const uint8_t* w,
+inline __attribute__((noinline)) void multiply_once(const AmxBlock& b, typename Weights::Cursor at,
                                                     uint16_t* expanded) {
   constexpr int kSteps = 4;  // of `expanded` that take turns
   const bool below = b.rows > kTileRows;
   configure_tiles(below ? kTileRows : b.rows, below ? b.rows - kTileRows : 1);
   begin_tiles(b.parked, b.first, below);
   const auto* x = reinterpret_cast<const char*>(b.x);
-  if constexpr (Weights::kUnits > 0) expand_step<Weights, true>(w, expanded);
+  if constexpr (Weights::kUnits > 0) expand_step<Weights, true>(at, expanded);
   for (int s = 0; s < b.steps; ++s) {
     if constexpr (Weights::kUnits > 0) {
       if (s + 1 < b.steps) {
-        expand_step<Weights, true>(w + Weights::kStepBytes,
-                                   expanded + (s + 1) % kSteps * kStepNumbers);
+        expand_step<Weights, true>(at, expanded + (s + 1) % kSteps * kStepNumbers);
       }
       multiply_step(x, b.x_bytes, below, expanded + s % kSteps * kStepNumbers);
     } else {
-      prefetch_ahead(w, Weights::kStepBytes);
-      multiply_step(x, b.x_bytes, below, reinterpret_cast<const uint16_t*>(w));
+      prefetch_ahead(at.from, Weights::kStepBytes);
+      multiply_step(x, b.x_bytes, below, reinterpret_cast<const uint16_t*>(at.from));
+      at.from += Weights::kStepBytes;
     }
     x += kStepK * 2;
-    w += Weights::kStepBytes;
   }
   end_tiles(b, b.parked, 0, b.rows);
 }
@@ -177,8 +181,6 @@ struct AmxPass {
 template <typename Weights>
 inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scratch) {
   const int steps = (args.n_in + kStepK - 1) / kStepK;
-  const size_t tile_bytes = static_cast<size_t>(steps) * Weights::kStepBytes;
-  const auto* weights = static_cast<const uint8_t*>(args.weights);
   const auto* x = static_cast<const uint16_t*>(args.x) + pass.row * args.x_stride;
   float* y = args.y + pass.row * args.y_stride;
   auto* expanded = reinterpret_cast<uint16_t*>(scratch + kParkedFloats);
@@ -199,8 +201,7 @@ inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scra
     return left < block_steps ? left : block_steps;
   };
   const auto weights_of = [&](int i) {
-    return weights + (pass.tile_begin + i / n_blocks) * tile_bytes +
-           static_cast<size_t>(step_of(i)) * Weights::kStepBytes;
+    return Weights::begin(args, pass.tile_begin + i / n_blocks, step_of(i));
   };
   for (int i = 0; i < total; ++i) {
     const int tile = pass.tile_begin + i / n_blocks;
@@ -219,17 +220,19 @@ inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scra
     }
     // Vectors and tiles share a port: weights are expanded before they are multiplied, not
     // meanwhile.
-    const uint8_t* w = weights_of(i);
+    auto at = weights_of(i);
+    const auto* numbers = reinterpret_cast<const uint16_t*>(at.from);
     if constexpr (Weights::kUnits > 0) {
       for (int s = 0; s < block.steps; ++s) {
-        expand_step<Weights, false>(w + s * Weights::kStepBytes, expanded + s * kStepNumbers);
+        expand_step<Weights, false>(at, expanded + s * kStepNumbers);
       }
+      numbers = expanded;
     }
     // A few pairs of rows do best when reading is left to the first of them.
     const bool ahead = i + 1 < total && (Weights::kUnits > 0 || pairs >= kManyPairs);
-    multiply_many(block, Weights::kUnits > 0 ? expanded : reinterpret_cast<const uint16_t*>(w),
-                  {weights_of(i + 1), ahead ? steps_of(i + 1) * Weights::kStepBytes / 64 : 0,
-                   pairs * block.steps});
+    multiply_many(block, numbers,
+                  {ahead ? weights_of(i + 1).from : nullptr,
+                   ahead ? steps_of(i + 1) * Weights::kStepBytes / 64 : 0, pairs * block.steps});
   }
 }
 
