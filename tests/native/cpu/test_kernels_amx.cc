@@ -208,6 +208,23 @@ TEST(many_rows_in_passes_and_parts_of_k_change_no_bit) {
   }
 }
 
+// Between the sums of the last tile and the weights that are expanded lies nothing.
+TEST(parts_of_k_of_as_many_tiles_and_rows_as_go_at_once_change_no_bit) {
+  if (amx() == nullptr) return;
+  for (const Weights& weights : kWeights) {
+    const Product p(512, 1300, 512, weights);
+    const int last = p.n_tiles() - 1;
+    std::vector<float> y = p.empty(), alone = y;
+    p.run(0, p.n_tiles(), 0, p.rows, y);
+    for (int r = 0; r < p.rows; ++r) {
+      p.run(last, p.n_tiles(), r, r + 1, alone);
+      const size_t columns = static_cast<size_t>(p.kernel.tile.columns);
+      const size_t end = static_cast<size_t>(r + 1) * p.n_out;
+      EXPECT(same_bits(&y[end - columns], &alone[end - columns], columns));
+    }
+  }
+}
+
 TEST(results_that_bypass_the_caches_have_the_same_bits) {
   if (amx() == nullptr) return;
   constexpr int kStride = 12288;  // so that 512 rows of y are 24 MiB
