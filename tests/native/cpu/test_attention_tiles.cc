@@ -39,6 +39,7 @@ TEST(what_is_not_finite_reaches_those_that_see_it_and_nobody_else) {
         for (int bad_row : {0, 20, 31, 255, 256, 298}) {
           if (kIsSlowed && bad_row != 20 && bad_row != 256) continue;
           for (float bad : bad_numbers) {
+            if (kIsSlowed && (bad_row == 20) != std::isnan(bad)) continue;
             std::vector<float> qkv = clean;
             // Of every kv head's value at that position; its key and scores stay as they were.
             const int first = (c.n_heads + c.n_kv_heads) * c.head_dim;
@@ -94,6 +95,7 @@ TEST(blocks_of_any_size_give_the_same_bits) {
         const std::vector<float> qkv = random_qkv(c, kRows, 1);
         std::vector<std::vector<float>> expected;
         for (int block_size : {1, 2, 8, 16, 64, 256}) {
+          if (kIsSlowed && block_size != 1 && block_size != 16 && block_size != 256) continue;
           c.block_size = block_size;
           const int n_blocks = kRows / block_size + 2;
           AttentionBench bench(c, *target, 2, n_blocks, kRows);
@@ -120,6 +122,7 @@ TEST(rows_alone_and_rows_in_a_tile_have_the_same_bits_at_every_magnitude) {
   };
   for (const cpu::Kernels* target : runnable_targets()) {
     for (AttentionCase c : {kShapes[2], kShapes[4]}) {
+      if (kIsSlowed && c.head_dim > 128) continue;
       c.kv_dtype = DType::kBF16;
       const int n_blocks = kRows / c.block_size + 2;
       const auto block_table = scattered_blocks(kRows, c.block_size, n_blocks, 3);

@@ -41,7 +41,7 @@ const AttentionCase kShapes[] = {
      .sinks = true},
 };
 const std::vector<AttentionCase> kCases = with_every_kv_dtype(kShapes);
-constexpr int kLength = kIsSlowed ? 310 : 530;  // crosses a segment border, or two
+constexpr int kLength = kIsSlowed ? 275 : 530;  // crosses a segment border, or two
 
 }  // namespace
 
@@ -74,8 +74,10 @@ TEST(chunks_and_threads_change_no_bit) {
       const struct {
         int threads;
         std::vector<int> chunks;
-      } ways[] = {{2, {1}}, {3, {7}}, {2, {64}}, {1, {255, 2, 1, 33}}, {2, {300}}};
+      } ways[] = {
+          {2, {kIsSlowed ? 9 : 1, 1}}, {3, {7}}, {2, {64}}, {1, {255, 2, 1, 33}}, {2, {300}}};
       for (const auto& way : ways) {
+        if (kIsSlowed && way.chunks[0] > 9) continue;
         AttentionBench bench(c, *target, way.threads, n_blocks, kLength);
         const auto other = scattered_blocks(kLength, c.block_size, n_blocks, 3 + way.threads);
         EXPECT(same_rows(bench.in_chunks(qkv, other, kLength, way.chunks), expected));
@@ -85,7 +87,7 @@ TEST(chunks_and_threads_change_no_bit) {
 }
 
 TEST(neighbours_change_no_bit) {
-  constexpr int kLengths[] = {290, 40, kIsSlowed ? 300 : 520, 1, 257};
+  constexpr int kLengths[] = {290, 40, kIsSlowed ? 30 : 520, 1, 257};
   for (const cpu::Kernels* target : runnable_targets()) {
     for (const AttentionCase& c : kCases) {
       const int n_blocks = 1200 / c.block_size + 8;

@@ -7,7 +7,8 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,25 @@ async def batcher() -> AsyncIterator[Batcher]:
 async def served(path: Path, batcher: Batcher) -> AsyncIterator[SmallSidecar]:
     async with sidecar(path, batcher) as one:
         yield one
+
+
+@asynccontextmanager
+async def impostor(
+    path: Path, answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+) -> AsyncIterator[None]:
+    """Answer one client by `answer`, then hear it out and hang up."""
+    gone = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await answer(reader, writer)
+        await reader.read()  # to the end
+        writer.close()
+        await writer.wait_closed()
+        gone.set()
+
+    async with await asyncio.start_unix_server(serve, path):
+        yield
+        await gone.wait()
 
 
 # -- before there is one ------------------------------------------------------------------
@@ -138,16 +158,13 @@ async def test_the_environment_names_the_path(
 
 
 async def test_what_is_no_sidecar_is_not_taken_for_one(path: Path) -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await reader.read()  # to the end
-        writer.close()
 
-    server = await asyncio.start_unix_server(answer, path)
-    error = await raised_by(Client(path, connect_timeout=ANSWER).start)
+    async with impostor(path, answer):
+        error = await raised_by(Client(path, connect_timeout=ANSWER).start)
     assert isinstance(error, ConnectionLostError)
     assert "broke the protocol" in str(error)
-    server.close()
 
 
 async def test_a_connection_that_is_lost_with_its_first_answer_is_none(path: Path) -> None:
@@ -155,14 +172,11 @@ async def test_a_connection_that_is_lost_with_its_first_answer_is_none(path: Pat
         _, msgid, method, _ = msgpack.unpackb(await reader.read(4096))
         assert method == "hello"
         writer.write(msgpack.packb([1, msgid, None, {"model": "x"}]) + b"\xc1")
-        await reader.read()
-        writer.close()
 
-    server = await asyncio.start_unix_server(answer, path)
-    error = await raised_by(Client(path, connect_timeout=ANSWER).start)
+    async with impostor(path, answer):
+        error = await raised_by(Client(path, connect_timeout=ANSWER).start)
     assert isinstance(error, ConnectionLostError)
     assert "broke the protocol" in str(error)
-    server.close()
 
 
 async def test_who_turns_clients_away_says_why(path: Path, batcher: Batcher) -> None:
@@ -180,15 +194,13 @@ async def test_who_turns_clients_away_says_why(path: Path, batcher: Batcher) -> 
 
 
 async def test_who_takes_connections_and_does_not_answer_is_named(path: Path) -> None:
-    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()  # to the end
-        writer.close()
+    async def say_nothing(*_: object) -> None:
+        pass
 
-    server = await asyncio.start_unix_server(hear, path)
-    error = await raised_by(Client(path, connect_timeout=SHORT).start)
+    async with impostor(path, say_nothing):
+        error = await raised_by(Client(path, connect_timeout=SHORT).start)
     assert isinstance(error, ConnectionLostError)
     assert "may be opening its model" in str(error)
-    server.close()
 
 
 # -- lost ---------------------------------------------------------------------------------
