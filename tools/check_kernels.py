@@ -1,6 +1,6 @@
-"""Compile the CUDA kernels for every architecture and fail on what would make them slow.
+"""Compile the CUDA kernels for every architecture, or some, and fail on what would make them slow.
 
-    python -m tools.check_kernels [--nvcc PATH]
+    python -m tools.check_kernels [--nvcc PATH] [--only sm_80 ...]
 
 A kernel may not spill registers or use local memory, and has a budget of registers: what the
 multiprocessor's 65,536 allow if 512 threads are to be resident, or what `BUDGETS` says. Nor may
@@ -15,9 +15,10 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -158,8 +159,14 @@ def run_nvcc(nvcc: str, architecture: str, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def compile_kernels(nvcc: str) -> dict[str, list[KernelUse]]:
+def compile_kernels(nvcc: str, only: Collection[str]) -> dict[str, list[KernelUse]]:
     """Return what each kernel uses, by architecture. As many compilers run as there are cores."""
+    pairs = [
+        (virtual, real)
+        for virtual, reals in ARCHITECTURES.items()
+        for real in reals
+        if real in only
+    ]
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(cores) as pool:
 
@@ -174,8 +181,7 @@ def compile_kernels(nvcc: str) -> dict[str, list[KernelUse]]:
             to = f"{folder}/{real}.cubin"
             return parse(run_nvcc(nvcc, real, "-cubin", "-Xptxas", "-v", "-o", to, source))
 
-        list(pool.map(make_ptx, ARCHITECTURES))
-        pairs = [(virtual, real) for virtual, reals in ARCHITECTURES.items() for real in reals]
+        list(pool.map(make_ptx, dict(pairs)))
         uses = pool.map(assemble, pairs)
         return {real: found for (_, real), found in zip(pairs, uses, strict=True)}
 
@@ -184,12 +190,14 @@ def main() -> int:
     """Print what every kernel uses; return 1 if one is beyond its budget."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--nvcc", default="nvcc")
-    nvcc = parser.parse_args().nvcc
+    every = list(chain(*ARCHITECTURES.values()))
+    parser.add_argument("--only", nargs="+", choices=every, default=every)
+    arguments = parser.parse_args()
     status = 0
     for header in headers_left_out():
         print(f"FAILED: kernels.cu does not include {header}")
         status = 1
-    for architecture, uses in compile_kernels(nvcc).items():
+    for architecture, uses in compile_kernels(arguments.nvcc, arguments.only).items():
         print(f"{architecture}: {len(uses)} kernels")
         for use in uses:
             print(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from emulated_engine import ON_GPU
 
 if os.environ.get("PYBATCHER_TEST_DEVICE") != "cuda":
     collect_ignore_glob = ["test_*.py"]
@@ -17,7 +18,7 @@ if os.environ.get("PYBATCHER_TEST_DEVICE") != "cuda":
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # The longest first: otherwise one process works on it alone at the end.
     items.sort(key=lambda item: item.path.name != "test_gpu_check.py")
-    if os.environ.get("PYBATCHER_TEST_GPU") != "real":
+    if not ON_GPU:
         return
     for item in items:
         if item.get_closest_marker("emulator"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emulated_engine import SEGMENT, VOCAB, load_engine, tokens_of
+from emulated_engine import SEGMENT, VOCAB, few_layers, load_engine, tokens_of
 
 from pybatcher.testing.checkpoints import ARCHITECTURES, make_checkpoint
 
@@ -14,7 +14,9 @@ from pybatcher.testing.checkpoints import ARCHITECTURES, make_checkpoint
 def test_graphs_change_no_bit(
     architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = make_checkpoint(tmp_path, architecture, tokenizer=False, vocab_size=VOCAB)
+    path = make_checkpoint(
+        tmp_path, architecture, tokenizer=False, vocab_size=VOCAB, **few_layers(architecture)
+    )
     seen = []
     for graphs in ("off", "on"):
         monkeypatch.setenv("PYBATCHER_CUDA_GRAPHS", graphs)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from emulated_engine import VOCAB, Floats, load_engine, tokens_of
+from emulated_engine import ON_GPU, VOCAB, Floats, load_engine, tokens_of
 
 from pybatcher import Batcher
 from pybatcher.testing.checkpoints import ARCHITECTURES, make_checkpoint
@@ -41,7 +40,7 @@ def distance(logits: Floats, expected: Floats) -> float:
 
 def test_it_says_what_it_is() -> None:
     engine = load_engine(None)
-    expected = "cuda" if os.environ.get("PYBATCHER_TEST_GPU") == "real" else "cuda (emulated)"
+    expected = "cuda" if ON_GPU else "cuda (emulated)"
     assert engine.description()["device"] == expected
     engine.close()
 

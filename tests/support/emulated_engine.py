@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from pybatcher import _core
 from pybatcher.engine import Engine
 
+ON_GPU = os.environ.get("PYBATCHER_TEST_GPU") == "real"  # and on no emulated one
 VOCAB = 203
 BLOCK = 16  # positions of a KV block
 SEGMENT = 256  # positions after which attention begins a new partial softmax state

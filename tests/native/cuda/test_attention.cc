@@ -2,9 +2,6 @@
 // however rows, KV blocks and work are cut.
 #include <set>
 
-#include "cuda/kernels/attention.cuh"
-#include "cuda/kernels/attention_f32.cuh"
-#include "cuda/kernels/attention_merge.cuh"
 #include "cuda_attention_reference.h"
 
 namespace pb::test {

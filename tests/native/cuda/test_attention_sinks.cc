@@ -1,8 +1,5 @@
 // Sinks of attention on CUDA: a logit of each head that joins its softmax and has no value, once,
 // however the work is cut.
-#include "cuda/kernels/attention.cuh"
-#include "cuda/kernels/attention_f32.cuh"
-#include "cuda/kernels/attention_merge.cuh"
 #include "cuda_attention_reference.h"
 
 namespace pb::test {

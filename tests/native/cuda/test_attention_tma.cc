@@ -1,9 +1,5 @@
 // Attention whose keys and values are copied by tensor maps and multiplied by wgmma: the bits of
 // the kernels on mma.sync, however rows, KV blocks and work are cut.
-#include "cuda/kernels/attention.cuh"
-#include "cuda/kernels/attention_f32.cuh"
-#include "cuda/kernels/attention_merge.cuh"
-#include "cuda/kernels/attention_tma.cuh"
 #include "cuda_attention_reference.h"
 
 namespace pb::test {

@@ -1,8 +1,5 @@
 // Attention on CUDA with heads of more than 256: smaller tiles that fit every GPU, and the same
 // bits however rows, KV blocks and work are cut.
-#include "cuda/kernels/attention.cuh"
-#include "cuda/kernels/attention_f32.cuh"
-#include "cuda/kernels/attention_merge.cuh"
 #include "cuda_attention_reference.h"
 
 namespace pb::test {

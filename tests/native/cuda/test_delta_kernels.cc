@@ -4,8 +4,6 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/kernels/delta_rows.cuh"
-#include "cuda/kernels/delta_rule.cuh"
 #include "delta_kernels.h"
 
 namespace pb::test {

@@ -1,6 +1,5 @@
 // CUDA's matrix products of mixtures of experts: the bits of each expert's plain product with its
 // own rows, from every kernel.
-#include "cuda/kernels/expert_gemm.cuh"
 #include "expert_fixture.h"
 
 namespace pb::test {

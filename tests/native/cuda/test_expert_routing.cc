@@ -4,8 +4,6 @@
 #include <limits>
 #include <numeric>
 
-#include "cuda/kernels/expert_rows.cuh"
-#include "cuda/kernels/routing.cuh"
 #include "expert_fixture.h"
 
 namespace pb::test {

@@ -1,7 +1,6 @@
 // Rows of a weight by index, as CUDA reads them: the exact numbers that the weight holds.
 #include <cmath>
 
-#include "cuda/kernels/embed.cuh"
 #include "gemm_fixture.h"
 
 namespace pb::test {

@@ -1,8 +1,5 @@
 // CUDA's matrix products with bf16 weights: right, and the same bits for a row from every kernel,
 // split, number of rows and order of threads.
-#include "cuda/kernels/gemm.cuh"
-#include "cuda/kernels/gemm_few.cuh"
-#include "cuda/kernels/gemm_finish.cuh"
 #include "gemm_fixture.h"
 
 namespace pb::test {

@@ -1,6 +1,4 @@
 // CUDA's matrix products with f32 weights: the bits of a chain of fused multiply-adds.
-#include "cuda/kernels/gemm_f32.cuh"
-#include "cuda/kernels/gemm_finish.cuh"
 #include "gemm_fixture.h"
 
 namespace pb::test {

@@ -2,10 +2,8 @@
 // MXFP4): the bits of a bf16 product of the numbers that they stand for, from every kernel.
 #include <cmath>
 
-#include "cuda/kernels/gemm.cuh"
-#include "cuda/kernels/gemm_few.cuh"
-#include "cuda/kernels/gemm_finish.cuh"
-#include "cuda/kernels/gemm_quantised.cuh"
+#include "cuda/kernels/expand_mxfp4.cuh"
+#include "cuda/kernels/expand_super.cuh"
 #include "gemm_fixture.h"
 
 namespace pb::cuda {
@@ -40,11 +38,11 @@ __device__ void expand_rows(const ExpandParams& p) {
   }
 }
 
-PB_KERNEL(expand_int4_zp, ExpandParams, 1024) { expand_rows<Int4ZpFormat>(p); }
-PB_KERNEL(expand_q4_k, ExpandParams, 1024) { expand_rows<Q4KFormat>(p); }
-PB_KERNEL(expand_q5_k, ExpandParams, 1024) { expand_rows<Q5KFormat>(p); }
-PB_KERNEL(expand_q6_k, ExpandParams, 1024) { expand_rows<Q6KFormat>(p); }
-PB_KERNEL(expand_mxfp4, ExpandParams, 1024) { expand_rows<Mxfp4Format>(p); }
+PB_KERNEL(expand_rows_int4_zp, ExpandParams, 1024) { expand_rows<Int4ZpFormat>(p); }
+PB_KERNEL(expand_rows_q4_k, ExpandParams, 1024) { expand_rows<Q4KFormat>(p); }
+PB_KERNEL(expand_rows_q5_k, ExpandParams, 1024) { expand_rows<Q5KFormat>(p); }
+PB_KERNEL(expand_rows_q6_k, ExpandParams, 1024) { expand_rows<Q6KFormat>(p); }
+PB_KERNEL(expand_rows_mxfp4, ExpandParams, 1024) { expand_rows<Mxfp4Format>(p); }
 
 }  // namespace
 }  // namespace pb::cuda
@@ -66,7 +64,7 @@ void expect_expanded(const TensorView& view, const std::vector<float>& values) {
   DeviceArray<uint16_t> out(values.size());
   const auto* const bytes = static_cast<const unsigned char*>(weight.pointers().values);
   const auto* const scales = reinterpret_cast<const unsigned char*>(weight.pointers().scales);
-  const std::string kernel = std::string("expand_") + dtype_name(view.dtype);
+  const std::string kernel = std::string("expand_rows_") + dtype_name(view.dtype);
   launch(kernel.c_str(), dim3(n_rows), dim3(n_in / kGroup), 0,
          cuda::ExpandParams{bytes, scales, out.get(), n_in, host.layout.scale_stride * 2});
   const std::vector<uint16_t> expanded = out.host();

@@ -1,10 +1,5 @@
 // CUDA's matrix products whose tiles are copied by tensor maps: the bits of those by cp.async, and
 // those in their place where the driver makes no maps.
-#include "cuda/kernels/expand_weights.cuh"
-#include "cuda/kernels/gemm.cuh"
-#include "cuda/kernels/gemm_few.cuh"
-#include "cuda/kernels/gemm_finish.cuh"
-#include "cuda/kernels/gemm_tma.cuh"
 #include "gemm_fixture.h"
 
 namespace pb::test {

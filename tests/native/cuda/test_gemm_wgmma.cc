@@ -1,7 +1,4 @@
 // CUDA's matrix products on wgmma: the bits of those on mma.sync under the model of Hopper.
-#include "cuda/kernels/gemm_few.cuh"
-#include "cuda/kernels/gemm_finish.cuh"
-#include "cuda/kernels/gemm_wgmma.cuh"
 #include "gemm_fixture.h"
 
 namespace pb::test {

@@ -1,8 +1,6 @@
 // Rotary positions, norms of heads, the write of keys and values, and the copy of KV blocks.
 #include "base/dtype.h"
 #include "cuda/attention_launch.h"
-#include "cuda/kernels/copy_block.cuh"
-#include "cuda/kernels/rope_store.cuh"
 #include "cuda_fixture.h"
 
 namespace pb::test {

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/kernels/rows.cuh"
-#include "cuda/kernels/softcap.cuh"
 #include "cuda/rows_launch.h"
 #include "cuda_fixture.h"
 

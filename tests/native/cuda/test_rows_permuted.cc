@@ -4,7 +4,6 @@
 #include <random>
 #include <vector>
 
-#include "cuda/kernels/rows.cuh"
 #include "cuda/rows_launch.h"
 #include "cuda_fixture.h"
 

@@ -3,7 +3,6 @@
 #include <array>
 #include <vector>
 
-#include "cuda/kernels/short_conv.cuh"
 #include "short_conv_kernels.h"
 
 namespace pb::test {

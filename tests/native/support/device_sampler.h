@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "cuda/kernels/sampling.cuh"
 #include "cuda/sampling_launch.h"
 #include "cuda_fixture.h"
 
