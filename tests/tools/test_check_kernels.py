@@ -85,18 +85,35 @@ esac
 """
 
 
+@pytest.fixture
+def nvcc(tmp_path: Path) -> str:
+    path = tmp_path / "nvcc"
+    path.write_text(NVCC)
+    path.chmod(0o755)
+    return str(path)
+
+
 def test_a_kernel_that_spills_fails_the_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    nvcc: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    nvcc = tmp_path / "nvcc"
-    nvcc.write_text(NVCC)
-    nvcc.chmod(0o755)
-    monkeypatch.setattr("sys.argv", ["check_kernels", "--nvcc", str(nvcc)])
+    monkeypatch.setattr("sys.argv", ["check_kernels", "--nvcc", nvcc])
     assert check_kernels.main() == 1
     said = capsys.readouterr().out
     for virtual, reals in check_kernels.ARCHITECTURES.items():
         for real in reals:
             assert f"FAILED: {virtual} for {real} spills 8 bytes" in said
+
+
+def test_some_architectures_can_be_asked_for(
+    nvcc: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["check_kernels", "--nvcc", nvcc, "--only", "sm_89", "sm_90a"])
+    assert check_kernels.main() == 1
+    said = capsys.readouterr().out
+    assert "compute_80 for sm_89" in said
+    assert "compute_90a for sm_90a" in said
+    assert "sm_80:" not in said
+    assert "sm_100:" not in said
 
 
 def test_every_header_of_kernels_is_compiled() -> None:
