@@ -181,7 +181,7 @@ def compile_kernels(nvcc: str, only: Collection[str]) -> dict[str, list[KernelUs
             to = f"{folder}/{real}.cubin"
             return parse(run_nvcc(nvcc, real, "-cubin", "-Xptxas", "-v", "-o", to, source))
 
-        list(pool.map(make_ptx, dict(pairs)))
+        list(pool.map(make_ptx, {virtual for virtual, _ in pairs}))
         uses = pool.map(assemble, pairs)
         return {real: found for (_, real), found in zip(pairs, uses, strict=True)}
 

@@ -31,13 +31,13 @@ class SmallSidecar:
         self._limits = limits
         self._server: asyncio.Server | None = None
 
-    async def listen_later(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-        await self.listen()
-
     async def listen(self) -> None:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(self._session, self.path)
+
+    async def listen_later(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        await self.listen()
 
     def _session(self) -> ServerSession:
         self.n_connections += 1

@@ -32,11 +32,8 @@ std::vector<float> weights_with(int n_odd, Shape shape, uint64_t seed) {
   return w;
 }
 
-Matrix packed_as(const cpu::TileLayout& layout, Backend& backend, const TensorView& view) {
-  ThreadPool pool(2);
-  const std::array parts = {view};
-  const std::array biases = {TensorView{}};
-  return backend.place(cpu::pack_matrix(parts, biases, DType::kBF16, layout, pool));
+Matrix placed_as(const cpu::TileLayout& layout, Backend& backend, const TensorView& view) {
+  return backend.place(packed_as(layout, view, DType::kBF16));
 }
 
 }  // namespace
@@ -51,8 +48,8 @@ TEST(products_and_numbers_are_those_of_plain_weights) {
       for (int n_odd : {0, 1, 5, 12, shape.n_out * shape.n_in / 600, 2000}) {
         const std::vector<float> w = weights_with(n_odd, shape, 7 + static_cast<uint64_t>(n_odd));
         const TensorView view = view_of(w, shape.n_out, shape.n_in);
-        const Matrix coded = packed_as(target->coded_bf16.tile, *backend, view);
-        const Matrix plain = packed_as(target->bf16.tile, *backend, view);
+        const Matrix coded = placed_as(target->coded_bf16.tile, *backend, view);
+        const Matrix plain = placed_as(target->bf16.tile, *backend, view);
         seen.insert(coded.coded);
         EXPECT(!plain.coded);
         EXPECT(same_bits(stored(*backend, coded), stored(*backend, plain)));
@@ -77,9 +74,9 @@ TEST(products_of_many_rows_are_those_of_plain_weights) {
   for (const cpu::Kernels* target : coding_targets()) {
     auto backend = make_cpu_backend(2, target->name);
     const TensorView view = view_of(w, kShape.n_out, kShape.n_in);
-    const Matrix coded = packed_as(target->coded_bf16.tile, *backend, view);
+    const Matrix coded = placed_as(target->coded_bf16.tile, *backend, view);
     EXPECT(coded.coded);
-    const Matrix plain = packed_as(target->bf16.tile, *backend, view);
+    const Matrix plain = placed_as(target->bf16.tile, *backend, view);
     const ProductFixture p(kShape.n_out, kShape.n_in, kRows, DType::kBF16);
     for (int n : {kRows, 70, 65, 63}) {
       const std::vector<int> rows = shuffled(n, 5);

@@ -1,7 +1,6 @@
 // Products on the tile unit: what is multiplied, bit for bit, and that a row's bits are its own.
 // Elsewhere test_kernels_gemm.cc holds every target against sums in double.
 #include <algorithm>
-#include <array>
 #include <bit>
 
 #include "cpu/pack.h"
@@ -47,10 +46,7 @@ struct Product {
     if (weights.coded) {  // patches
       for (size_t i = 0; i < values.size(); i += 1009) values[i] = 0x1p9f + static_cast<float>(i);
     }
-    ThreadPool pool(1);
-    const std::array parts = {view_of(values, n_out, n_in)};
-    const std::array biases = {TensorView{}};
-    w = backend->place(cpu::pack_matrix(parts, biases, weights.dtype, kernel.tile, pool));
+    w = backend->place(packed_as(kernel.tile, view_of(values, n_out, n_in), weights.dtype));
     EXPECT_EQ(w.coded, weights.coded);
     x = backend->make_activations(rows, n_in, weights.dtype);
     for (int r = 0; r < rows; ++r) {

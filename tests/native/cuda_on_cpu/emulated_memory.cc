@@ -15,9 +15,10 @@ constexpr size_t kAlignment = 256;  // as cuMemAlloc's
 constexpr size_t kGuardBytes = kAsan ? 0 : 256;
 constexpr unsigned char kGuardByte = 0xa5;
 
-// After each launch, around all that is allocated: equal bytes are as equal as their neighbours.
+// Called after each launch, for all that is allocated: memcmp is far faster than a loop. Bytes that
+// equal the ones behind them are all as the first.
 void check(const unsigned char* guard, const char* where, size_t bytes) {
-  if (kGuardBytes == 0) return;
+  if constexpr (kGuardBytes == 0) return;
   if (guard[0] == kGuardByte && std::memcmp(guard, guard + 1, kGuardBytes - 1) == 0) return;
   throw Error("device memory was written " + std::string(where) + " an allocation of " +
               std::to_string(bytes) + " bytes");

@@ -289,13 +289,9 @@ TEST(the_layout_of_mxfp4_is_the_one_of_its_version) {
       {"6 of 8", 0xa8ebefba5b23e87fu},
       {"6 of 32", 0x195093f72db4eae8u},
   };
-  ThreadPool pool(1);
   for (const cpu::Kernels* target : cpu::compiled_targets()) {
     const RandomMxfp4 blocks(75, 96, 5);
-    const std::vector parts = {blocks.view()};
-    const std::vector biases = {TensorView{}};
-    const PackedMatrix matrix =
-        cpu::pack_matrix(parts, biases, DType::kMxfp4, target->mxfp4.tile, pool);
+    const PackedMatrix matrix = packed_as(target->mxfp4.tile, blocks.view(), DType::kMxfp4);
     const std::string name = std::to_string(cpu::kPackedLayoutVersion) + " of " +
                              std::to_string(target->mxfp4.tile.columns);
     const uint64_t hash = hash64(bytes_of(matrix));
@@ -314,13 +310,10 @@ TEST(the_layout_of_fp8_is_the_one_of_its_version) {
       {"6 of 32", 0x96c1ee8ec65564cdu},
       {"6 of 64", 0xeef17a75cdd1d64eu},
   };
-  ThreadPool pool(1);
   for (const cpu::Kernels* target : cpu::compiled_targets()) {
     const RandomFp8 blocks(75, 384, 5);
-    const std::vector parts = {blocks.view()};
-    const std::vector biases = {TensorView{}};
     const cpu::TileLayout& tile = target->fp8.tile;
-    const PackedMatrix matrix = cpu::pack_matrix(parts, biases, DType::kFp8, tile, pool);
+    const PackedMatrix matrix = packed_as(tile, blocks.view(), DType::kFp8);
     const std::string name =
         std::to_string(cpu::kPackedLayoutVersion) + " of " + std::to_string(tile.columns);
     const uint64_t hash = hash64(bytes_of(matrix));
@@ -346,14 +339,11 @@ TEST(the_layout_of_super_blocks_is_the_one_of_its_version) {
       {"6 of 32 q5_0", 0x0b5196e060ac2236u},   {"6 of 4 iq4_nl", 0x61a3707e18052a7eu},
       {"6 of 8 iq4_nl", 0x4d44e8a474b39704u},  {"6 of 32 iq4_nl", 0xbdd40f0af463664du},
   };
-  ThreadPool pool(1);
   for (const cpu::Kernels* target : cpu::compiled_targets()) {
     for (DType dtype : kKeptDTypes) {
       const RandomBlocks blocks(75, 768, dtype, 5);
-      const std::vector parts = {blocks.view()};
-      const std::vector biases = {TensorView{}};
       const cpu::TileLayout& tile = product_of(*target, dtype).tile;
-      const PackedMatrix matrix = cpu::pack_matrix(parts, biases, dtype, tile, pool);
+      const PackedMatrix matrix = packed_as(tile, blocks.view(), dtype);
       const std::string name = std::to_string(cpu::kPackedLayoutVersion) + " of " +
                                std::to_string(tile.columns) + " " + dtype_name(dtype);
       const uint64_t hash = hash64(bytes_of(matrix));

@@ -1,6 +1,7 @@
 // What the tests of csrc/cpu share: the targets this CPU runs, numbers, activations, comparisons.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -232,6 +233,14 @@ inline Matrix make(Backend& backend, const std::vector<TensorView>& parts, DType
                    std::vector<TensorView> biases = {}) {
   biases.resize(parts.size());
   return backend.place(backend.pack(parts, biases, dtype));
+}
+
+// A matrix as a target lays it out, whichever it is.
+inline PackedMatrix packed_as(const cpu::TileLayout& layout, const TensorView& view, DType dtype) {
+  ThreadPool pool(2);
+  const std::array parts = {view};
+  const std::array biases = {TensorView{}};
+  return cpu::pack_matrix(parts, biases, dtype, layout, pool);
 }
 
 // The message of the Error that f throws.

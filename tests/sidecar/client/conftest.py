@@ -1,4 +1,4 @@
-"""A sidecar in this process, for the tests of the client's connection."""
+"""A sidecar in this process, for the tests of the client."""
 
 from __future__ import annotations
 

@@ -37,11 +37,6 @@ SAMPLED = {"temperature": 1.0, "seed": 7, "max_tokens": 12}
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "batcher.sock"
-
-
-@pytest.fixture
 async def served(path: Path) -> AsyncIterator[SmallSidecar]:
     batcher = fake_batcher(chat_template=TEMPLATE, n_parallel=8, max_queue_requests=64)
     async with batcher, sidecar(path, batcher) as one:

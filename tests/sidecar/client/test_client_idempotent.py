@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 from batcher_helpers import PATIENCE, until
-from small_sidecar import LONG, MESSAGES, TEMPLATE, SmallSidecar, n_running, sidecar
+from small_sidecar import LONG, MESSAGES, SmallSidecar, n_running
 
 from pybatcher import Client, ConnectionLostError
 from pybatcher.calls.call import Call
 from pybatcher.calls.reply import Reply
-from pybatcher.testing import FakeEngine, fake_batcher
 
 PROMPT = "Once upon a time"
 SHORT = 0.2  # seconds; of waits that are to be in vain
 SAMPLED = {"temperature": 1.0, "seed": 7, "max_tokens": 60, "ignore_eos": True}
 
 BESIDE = {"priority": 0, "timeout": None, "namespace": None}
-
-
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[SmallSidecar]:
-    """Slow enough to be interrupted."""
-    engine = FakeEngine(step_delay=0.002, n_ctx=2**16, n_parallel=16)
-    batcher = fake_batcher(engine, chat_template=TEMPLATE, max_prefixes=2)
-    async with batcher, sidecar(tmp_path / "batcher.sock", batcher) as one:
-        yield one
 
 
 async def test_idempotent_streams_go_on_with_the_same_tokens(served: SmallSidecar) -> None:
