@@ -140,19 +140,23 @@ def patient_threads() -> Iterator[None]:
 def test_the_gil_is_released_while_a_long_text_is_handled(work: str) -> None:
     text = "the fox and the river, " * 10_000
     token_ids = TOKENIZER.encode(text)
-    started, done = threading.Event(), threading.Event()
+    started, seen, done = threading.Event(), threading.Event(), threading.Event()
 
     def worker() -> None:
         started.set()
-        if work == "encode":
-            TOKENIZER.encode(text)
-        else:
-            TOKENIZER.decode(token_ids)
+        for _ in range(200):  # each time another thread may run, which a busy machine wakes late
+            if work == "encode":
+                TOKENIZER.encode(text)
+            else:
+                TOKENIZER.decode(token_ids)
+            if seen.is_set():
+                break
         done.set()
 
     thread = threading.Thread(target=worker)
     thread.start()
     started.wait()
     ran_meanwhile = not done.is_set()
+    seen.set()
     thread.join()
     assert ran_meanwhile
