@@ -43,7 +43,7 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 .PHONY: help build environment demo test check format native native-tiles native-aarch64 native-aarch64-quick \
     aarch64-tools sanitize sanitize-kernels emulated gpu-kit \
     test-clients test-emulated test-llamacpp test-lm-eval test-page test-ray test-ray-quick test-schemas \
-    test-slow test-templates \
+    test-python test-slow test-templates test-without-torch python-headers \
     test-vocabularies wheel wheels sdist lint-release bench bench-tools \
     rivals rival-llamacpp rival-llama-server rival-openvino rival-vllm aiperf chromium screenshots clean
 
@@ -51,6 +51,7 @@ help:
 	@echo "make demo      build pybatcher in $(VENV) and show eight callers answered together, values, calls"
 	@echo "make test      run the tests that are quick    (ARGS='tests/cli -k demo': those, slow ones too)"
 	@echo "make test-slow the others: of servers, command lines, attacks, training"
+	@echo "make test-python  those that need no torch, on another Python: OTHER=python3.14, or one without the GIL"
 	@echo "make check     formatting, lint and types, changing nothing"
 	@echo "make format    rewrite the sources as 'make check' wants them"
 	@echo "make native    the C++ tests"
@@ -122,6 +123,11 @@ $(VENV)/.structured: pyproject.toml | $(VENV)/.core
 	$(PIP) install 'pybatcher[structured]'
 	@touch $@
 
+# Wheels and nothing else, be it those of a release candidate: to compile a package may take Rust.
+$(VENV)/.test-without-torch: pyproject.toml | $(VENV)/.core
+	$(PIP) install --no-compile --only-binary=:all: 'pybatcher[test-without-torch]'
+	@touch $@
+
 demo: $(VENV)/.core $(VENV)/.structured
 	@$(BIN)/pybatcher demo $(ARGS)
 
@@ -140,6 +146,24 @@ test: $(VENV)/.core $(VENV)/.test
 # wait for these: one more at a time than there are cores.
 test-slow: $(VENV)/.core $(VENV)/.test
 	$(PYTEST) --numprocesses $$(($(JOBS) + 1)) -m slow $(ARGS)
+
+# On another Python: the one that OTHER names, or one without the GIL, which is compiled from source.
+# What needs torch, of which PyPI has CPU builds for few Pythons, is skipped and counted.
+test-python: python-headers
+	other=$${OTHER:-$$($(PYTHON) -m tools.wheels.from_source)} && \
+	version=$$("$$other" -c 'import sys; print("%d.%d" % sys.version_info[:2] + sys.abiflags)') && \
+	$(MAKE) test-without-torch PYTHON="$$other" VENV="build/python-$$version" \
+	    IN_NATIVE="--no-build-isolation -C build-dir=build/native-$$version"
+
+test-without-torch: $(VENV)/.core $(VENV)/.test-without-torch
+	PYTHONPATH=tests/support $(PYTEST) -p without_torch $(if $(ARGS),$(ARGS),-m "not slow")
+
+# What compiling a Python takes; where it cannot be had, tools.wheels.from_source says what is missing.
+python-headers:
+	@printf '#include <%s>\n' ffi.h openssl/ssl.h zlib.h | cc -E - >/dev/null 2>&1 || { \
+	    [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+	    libffi-dev libssl-dev zlib1g-dev; } || true
 
 check: $(VENV)/.core $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -343,7 +367,7 @@ $(WHEEL_TOOLS)/.installed: tools/wheels/requirements.txt | $(BIN)/python
 	$(WHEEL_TOOLS)/bin/python -m pip --disable-pip-version-check --quiet install --upgrade -r $<
 	@touch $@
 
-wheels: $(WHEEL_TOOLS)/.installed
+wheels: $(WHEEL_TOOLS)/.installed python-headers
 	$(WHEEL_TOOLS)/bin/python -m tools.wheels $(ARGS)
 
 sdist: $(WHEEL_TOOLS)/.installed

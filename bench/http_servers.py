@@ -14,11 +14,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from .engine_list import ROOT
@@ -98,9 +98,13 @@ class RunningServer:
         """Return when the model is served. Raises RuntimeError with the log if that fails."""
         end = time.monotonic() + _TIMEOUT
         while self._process.poll() is None and time.monotonic() < end:
-            with suppress(URLError, OSError):
+            try:
                 self.ask("/health")
                 return
+            except HTTPError as refusal:
+                refusal.close()
+            except OSError:
+                pass
             time.sleep(0.1)
         said = log.read_text(errors="replace")
         raise RuntimeError(f"{' '.join(self.command)} does not serve:\n{said}")

@@ -15,7 +15,7 @@ __all__ = ["served"]
 @asynccontextmanager
 async def served(app: Any, **options: Any) -> AsyncIterator[str]:
     """Serve an application on this loop; gives its URL, without a slash at the end."""
-    config = uvicorn.Config(app, port=0, log_level="warning", lifespan="off", **options)
+    config = uvicorn.Config(app, port=0, log_config=None, lifespan="off", **options)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it

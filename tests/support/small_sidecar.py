@@ -59,7 +59,7 @@ class SmallSidecar:
         """Be gone, with the socket file."""
         if self._server is not None:
             self._server.close()
-            self.path.unlink()
+            self.path.unlink(missing_ok=True)  # Pythons since 3.13 do it
             self._server = None
         self.hang_up()
         async with asyncio.timeout(30.0):

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tools.wheels import from_source
 from tools.wheels.check import MOST_BYTES, check_size, ten_lines
 from tools.wheels.debian import NotInDebianError, index_of, unpack_python
 from tools.wheels.make import check_audited, with_extension
@@ -180,6 +181,47 @@ def test_packages_are_found_in_an_index_by_name() -> None:
 def test_a_python_that_no_suite_has_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotInDebianError, match=r"no suite of Debian has Python 3\.12"):
         unpack_python("3.12", "x86_64", tmp_path, "patchelf")
+
+
+def test_sources_are_found_in_an_index_by_the_name_of_their_package() -> None:
+    sha = "0123456789abcdef" * 4
+    text = (
+        f"Package: python3.13\nFiles:\n {'1' * 32} 5 a_3.13.1.orig.tar.xz\n"
+        f"Checksums-Sha256:\n {'2' * 64} 5 a_3.13.1.orig.tar.xz\nDirectory: pool/a\n\n"
+        f"Package: python3.14\nFiles:\n {'3' * 32} 5 b_3.14.1.orig.tar.xz\nChecksums-Sha256:\n"
+        f" {'4' * 64} 3 b_3.14.1-1.dsc\n {sha} 5 b_3.14.1.orig.tar.xz\nDirectory: pool/b\n\n"
+        "Package: python3.14-more\nDirectory: pool/c\n"
+    )
+    assert list(from_source.sources_of("python3.14", text)) == [
+        ("pool/b/b_3.14.1.orig.tar.xz", sha)
+    ]
+    assert list(from_source.sources_of("python3", text)) == []
+
+
+def test_a_python_that_was_compiled_is_taken_as_it_is(tmp_path: Path) -> None:
+    root = tmp_path / "3.14t-compiled"
+    root.mkdir()
+    (root / ".compiled").touch()
+    program = from_source.compiled_python("3.14t", tmp_path)
+    assert program == root / "bin" / "python3.14t"
+
+
+def test_sources_that_cannot_be_had_or_are_others_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(url: str) -> bytes:
+        if url.endswith(".orig.tar.xz"):
+            return b"others"
+        raise OSError("no route")
+
+    monkeypatch.setattr(from_source, "read", read)
+    with pytest.raises(NotInDebianError, match=r"3\.14\.7\.orig\.tar\.xz has not the SHA-256 3b48"):
+        from_source.compiled_python("3.14t", tmp_path)
+    with pytest.raises(NotInDebianError, match=r"deb\.debian\.org/debian cannot be read: no route"):
+        from_source.compiled_python("3.99t", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NotInDebianError, match="compiled with cc and make, which are not here"):
+        from_source.compiled_python("3.14t", tmp_path)
 
 
 def test_headers_with_the_gil_do_for_a_python_without_it_that_cannot_be_had(

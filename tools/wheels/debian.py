@@ -15,7 +15,7 @@ from pathlib import Path
 from tools.wheels.versions import Python
 
 MIRROR = "https://deb.debian.org/debian"
-# The suite that has a Python. 3.12 was in none that is still served, 3.14t is in none yet.
+# The suite that has a Python. 3.12 was in none that is still served; 3.14t: `from_source`.
 SUITES = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid"}
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
@@ -31,7 +31,12 @@ class NotInDebianError(Exception):
     """No such Python could be had; the text says why."""
 
 
-def _read(url: str) -> bytes:
+def read(url: str) -> bytes:
+    """Return what lies at a URL.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     with urllib.request.urlopen(url, timeout=120) as answer:
         return bytes(answer.read())
 
@@ -52,13 +57,13 @@ def index_of(packages: str) -> dict[str, tuple[str, str]]:
 
 def _index(suite: str, architecture: str) -> dict[str, tuple[str, str]]:
     url = f"{MIRROR}/dists/{suite}/main/binary-{architecture}/Packages.xz"
-    return index_of(lzma.decompress(_read(url)).decode())
+    return index_of(lzma.decompress(read(url)).decode())
 
 
 def _unpack(root: Path, names: list[str], index: dict[str, tuple[str, str]]) -> None:
     for name in names:
         path, digest = index[name]
-        package = _read(f"{MIRROR}/{path}")
+        package = read(f"{MIRROR}/{path}")
         if hashlib.sha256(package).hexdigest() != digest:
             raise NotInDebianError(f"{path} has not the SHA-256 of its suite's index")
         file = root.with_suffix(".deb")

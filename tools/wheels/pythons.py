@@ -1,4 +1,4 @@
-"""Finding Pythons: those that are named, those of this machine, and Debian's."""
+"""Finding Pythons: those that are named, those of this machine, Debian's, and one compiled."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tools.wheels.debian import NotInDebianError, unpack_python
+from tools.wheels.from_source import compiled_python
 from tools.wheels.versions import Python
 
 _QUESTIONS = (
@@ -59,13 +60,15 @@ def find(
         version: "3.14t".
         machine: "x86_64", whose Pythons run here, or "aarch64".
         named: programs to take if they are of that version.
-        folder: where Debian's Pythons lie, or will.
+        folder: where Debian's Pythons and those that were compiled lie, or will.
         patchelf: that program.
     """
     here = _here(version, named)
     if here is not None and machine == "x86_64":
         return here, ""
     try:
+        if version.endswith("t") and machine == "x86_64":
+            return ask(compiled_python(version, folder)), ""
         return unpack_python(version, machine, folder, patchelf), ""
     except NotInDebianError as error:
         problem = str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sysconfig
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -33,10 +34,13 @@ def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def run(main: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine on a loop of its own, on this thread, and return its result.
 
-    Meanwhile the process's garbage is collected in fewer, larger lots, and old objects rarely.
+    Meanwhile the process's garbage is collected in fewer, larger lots, and old objects rarely. Not
+    so without the GIL: that collector has no generations, looks at memory too, and may wait for 40
+    lots, which are hundreds of MB of connections that came and went.
     """
     before = gc.get_threshold()
-    gc.set_threshold(_YOUNG, _LOTS, before[2])
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        gc.set_threshold(_YOUNG, _LOTS, before[2])
     try:
         with asyncio.Runner(loop_factory=new_loop()) as runner:
             return runner.run(main)

@@ -205,13 +205,14 @@ def test_threads_that_start_it_at_the_same_time_share_one_loop(
 
     class Noting:
         def __init__(self) -> None:
-            self._lock = threading.Lock()
+            self._lock, self._counting = threading.Lock(), threading.Lock()
             self._comers = 0
 
         def __enter__(self) -> None:
-            self._comers += 1
-            if self._comers == 2:
-                second_has_come.set()
+            with self._counting:
+                self._comers += 1
+                if self._comers == 2:
+                    second_has_come.set()
             self._lock.acquire()
 
         def __exit__(self, *_: object) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import sysconfig
 
 import pytest
 
 from pybatcher.sidecar.front.loops import new_loop, run
+
+WITHOUT_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 async def loop_module() -> str:
@@ -39,7 +42,8 @@ def test_garbage_is_collected_in_larger_lots_meanwhile() -> None:
     async def thresholds() -> tuple[int, int, int]:
         return gc.get_threshold()
 
-    assert run(thresholds()) == (10_000, 100, before[2])
+    expected = before if WITHOUT_GIL else (10_000, 100, before[2])
+    assert run(thresholds()) == expected
     assert gc.get_threshold() == before
 
 
@@ -59,4 +63,4 @@ def test_what_stays_of_many_that_come_is_not_looked_at_again_and_again() -> None
             gc.callbacks.remove(note)
 
     assert len(run(keep())) == 500_000
-    assert set(looked_at) == {0}
+    assert set(looked_at) <= {0}

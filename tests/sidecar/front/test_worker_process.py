@@ -38,7 +38,7 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
         factory = uvloop.new_event_loop
     if "without" in request.param:
 
-        def refuse(pid: int) -> int:
+        def refuse(pid: int, flags: int = 0) -> int:
             raise OSError(errno.ENOSYS, "no such call")
 
         monkeypatch.setattr(os, "pidfd_open", refuse)
