@@ -51,7 +51,7 @@ help:
 	@echo "make demo      build pybatcher in $(VENV) and show eight callers answered together, values, calls"
 	@echo "make test      run the tests that are quick    (ARGS='tests/cli -k demo': those, slow ones too)"
 	@echo "make test-slow the others: of servers, command lines, attacks, training"
-	@echo "make test-python  those that need no torch, on another Python: OTHER=python3.14, or one without the GIL"
+	@echo "make test-python  those that need no torch, on another Python: OTHER=3.13 or a program; 3.14t by itself"
 	@echo "make check     formatting, lint and types, changing nothing"
 	@echo "make format    rewrite the sources as 'make check' wants them"
 	@echo "make native    the C++ tests"
@@ -147,10 +147,11 @@ test: $(VENV)/.core $(VENV)/.test
 test-slow: $(VENV)/.core $(VENV)/.test
 	$(PYTEST) --numprocesses $$(($(JOBS) + 1)) -m slow $(ARGS)
 
-# On another Python: the one that OTHER names, or one without the GIL, which is compiled from source.
+# On another Python: the program that OTHER names, or one of that version, which is compiled from source.
 # What needs torch, of which PyPI has CPU builds for few Pythons, is skipped and counted.
+OTHER ?= 3.14t
 test-python: python-headers
-	other=$${OTHER:-$$($(PYTHON) -m tools.wheels.from_source)} && \
+	other=$(if $(filter 3.%,$(OTHER)),$$($(PYTHON) -m tools.wheels.from_source --version $(OTHER)),$(OTHER)) && \
 	version=$$("$$other" -c 'import sys; print("%d.%d" % sys.version_info[:2] + sys.abiflags)') && \
 	$(MAKE) test-without-torch PYTHON="$$other" VENV="build/python-$$version" \
 	    IN_NATIVE="--no-build-isolation -C build-dir=build/native-$$version"

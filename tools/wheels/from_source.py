@@ -1,4 +1,4 @@
-"""A Python without the GIL, compiled from the sources that Debian has: of its packages none is one.
+"""A Python compiled from the sources that Debian has: of its packages, none is without the GIL.
 
     python -m tools.wheels.from_source [--version 3.14t] [--folder build/wheels/debian]
 
@@ -22,6 +22,7 @@ from pathlib import Path
 
 from tools.wheels.debian import MIRROR, NotInDebianError, read
 from tools.wheels.make import ROOT
+from tools.wheels.versions import VERSIONS
 
 # The one that the tests passed on, as long as the mirror has it, and the suites that have others.
 KNOWN = {
@@ -74,7 +75,7 @@ def _sources(version: str) -> bytes:
 
 
 def compiled_python(version: str, folder: Path) -> Path:
-    """Return the program of a Python without the GIL, as "3.14t"; compiled if it is not there yet.
+    """Return the program of a Python, "3.14t" or "3.14"; compiled if it is not there yet.
 
     Raises:
         NotInDebianError: there are no sources, or they cannot be compiled here.
@@ -93,8 +94,9 @@ def compiled_python(version: str, folder: Path) -> Path:
     with tarfile.open(archive) as file:
         file.extractall(build, filter="data")
     (sources,) = build.iterdir()
+    no_gil = ["--disable-gil"] if version.endswith("t") else []
     steps: list[tuple[str | Path, ...]] = [
-        ("./configure", "-q", "--disable-gil", "--without-ensurepip", f"--prefix={root}"),
+        ("./configure", "-q", "--without-ensurepip", *no_gil, f"--prefix={root}"),
         ("make", "-s", f"-j{os.cpu_count()}"),
         ("make", "-s", "install"),
         (program, "-c", f"import {', '.join(MODULES)}"),
@@ -117,7 +119,7 @@ def compiled_python(version: str, folder: Path) -> Path:
 def main() -> int:
     """Return 0 if there is a program, whose path is printed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--version", choices=[f"{version}t" for version in KNOWN], default="3.14t")
+    parser.add_argument("--version", choices=VERSIONS, default=VERSIONS[-1])
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "wheels" / "debian")
     options = parser.parse_args()
     try:
