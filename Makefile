@@ -71,7 +71,7 @@ help:
 	@echo "make test-lm-eval  lm-evaluation-harness, which it installs, against pybatcher serve --http"
 	@echo "make gpu-kit   what 'python -m bench.gpu_check' takes to a machine with a GPU: needs nvcc"
 	@echo "make wheel     a wheel in dist/ for this Python and machine"
-	@echo "make wheels    manylinux wheels for Python 3.11 to 3.14 and 3.14t; ARGS='--machine aarch64'; make sdist"
+	@echo "make wheels    manylinux wheels for Python 3.11 to 3.15 and 3.14t; ARGS='--machine aarch64'; make sdist"
 	@echo "make lint-release  the workflow that publishes them, linted"
 	@echo "make bench     its speed against this machine's limits and the rivals that are installed"
 	@echo "make bench-tools  what 'python -m bench.report' draws plots with"

@@ -95,6 +95,7 @@ async def test_another_loop_is_refused() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 async def test_a_fork_is_told_so() -> None:
     async with fake_batcher() as batcher:
         await batcher.generate(PROMPT, max_tokens=1)

@@ -18,6 +18,12 @@ sys.modules["pybatcher"] = _package
 from pybatcher.sidecar.front.guard import guard_child  # noqa: E402
 
 
+def _is_no_library(descriptor: str) -> bool:
+    """Return False for what newer versions of libffi keep open for ctypes: their own file."""
+    path = Path("/proc/self/fd", descriptor)
+    return not (path.exists() and "libffi" in path.readlink().name)
+
+
 def about_itself() -> dict[str, object]:
     import calendar  # not a file of that name in the working directory
 
@@ -26,7 +32,7 @@ def about_itself() -> dict[str, object]:
         "warnoptions": sys.warnoptions,
         "optimize": sys.flags.optimize,
         "calendar": calendar.__file__,
-        "descriptors": sorted(int(name) for name in os.listdir("/proc/self/fd")),
+        "descriptors": sorted(map(int, filter(_is_no_library, os.listdir("/proc/self/fd")))),
         "stdin": sys.stdin.read(),
         "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
         "ignored": [n for n in signal.valid_signals() if signal.getsignal(n) is signal.SIG_IGN],

@@ -16,7 +16,7 @@ from tools.wheels.versions import Python
 
 MIRROR = "https://deb.debian.org/debian"
 # The suite that has a Python. 3.12 was in none that is still served; 3.14t: `from_source`.
-SUITES = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid"}
+SUITES = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid", "3.15": "forky"}
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 # Names of packages, of which a suite has some: libraries were renamed when time_t grew.

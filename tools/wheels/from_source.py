@@ -119,7 +119,7 @@ def compiled_python(version: str, folder: Path) -> Path:
 def main() -> int:
     """Return 0 if there is a program, whose path is printed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--version", choices=VERSIONS, default=VERSIONS[-1])
+    parser.add_argument("--version", choices=VERSIONS, default="3.14t")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "wheels" / "debian")
     options = parser.parse_args()
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.14t")
+VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.14t", "3.15")
 MACHINES = ("x86_64", "aarch64")
 # The oldest glibc that the wheels run with: that of RHEL 8 and Debian 11.
 GLIBC = "2.28"

@@ -150,6 +150,7 @@ def test_a_batcher_that_is_dropped_closes_itself() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 def test_a_fork_is_told_so() -> None:
     with blocking() as batcher:
         reader, writer = os.pipe()

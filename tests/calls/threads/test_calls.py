@@ -101,6 +101,7 @@ async def test_cancelling_elsewhere_cancels_the_request(how: str) -> None:
         await until(lambda: engine.used_sequences == 0)
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 async def test_before_start_after_close_and_in_a_fork() -> None:
     batcher = fake_batcher()
     remote = batcher.threadsafe

@@ -189,6 +189,7 @@ def test_a_client_that_is_dropped_hangs_up(elsewhere: Elsewhere) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 def test_a_fork_is_told_so(elsewhere: Elsewhere) -> None:
     with BlockingClient(elsewhere.path) as client:
         reader, writer = os.pipe()

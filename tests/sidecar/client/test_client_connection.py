@@ -224,6 +224,7 @@ async def test_another_loop_is_told_so(served: SmallSidecar) -> None:
             assert "another event loop" in str(error)
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 async def test_a_fork_keeps_no_connection_that_was_closed(served: SmallSidecar) -> None:
     client = Client(served.path)
