@@ -57,7 +57,7 @@ def _candidates(version: str) -> Iterator[tuple[str, str]]:
 
 
 def _sources(version: str) -> bytes:
-    """Return the newest archive that can be had."""
+    """Return the first archive that can be had."""
     problem = f"no suite of Debian has sources of Python {version}"
     try:
         for path, digest in _candidates(version):
