@@ -6,7 +6,6 @@ What it costs others in time is measured by bench/hostile.py.
 from __future__ import annotations
 
 import asyncio
-import sysconfig
 import time
 from collections.abc import Iterator
 
@@ -19,8 +18,7 @@ from pybatcher import Client
 
 SECONDS = 1.0
 RATE = 5000.0  # of acts; most kinds do not come that far
-# That all attackers together may make the front grow; without the GIL garbage is collected later.
-MOST_MIB = 400.0 if sysconfig.get_config_var("Py_GIL_DISABLED") else 96.0
+MOST_MIB = 96.0  # that all attackers together may make the front grow
 PATIENCE = 30.0
 PROMPTS = ["Once upon a time", "There was a fox", [3, 1, 4, 1, 5]]
 

@@ -119,8 +119,8 @@ async def connected(
 ) -> AsyncIterator[tuple[ServerSession, Peer]]:
     """A session over a socketpair, and its client. At the end the client hangs up."""
     its_end, clients_end = socket.socketpair()
-    ended: list[ServerSession] = []
-    session = ServerSession(service, on_end=ended.append, **options)
+    ended: list[int] = []  # not the session itself, which would be kept by what it calls
+    session = ServerSession(service, on_end=lambda session: ended.append(id(session)), **options)
     loop = asyncio.get_running_loop()
     reader, writer = await asyncio.open_unix_connection(sock=clients_end)
     await loop.create_connection(lambda: session, sock=its_end)
@@ -128,5 +128,5 @@ async def connected(
         yield session, Peer(reader, writer)
     finally:
         writer.transport.abort()
-        await until(lambda: ended == [session])
+        await until(lambda: ended == [id(session)])
         assert session.n_in_flight == 0

@@ -35,8 +35,8 @@ def run(main: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine on a loop of its own, on this thread, and return its result.
 
     Meanwhile the process's garbage is collected in fewer, larger lots, and old objects rarely. Not
-    so without the GIL: that collector has no generations, looks at memory too, and may wait for 40
-    lots, which are hundreds of MB of connections that came and went.
+    so without the GIL: that collector has no generations, looks at memory too, and waits for up to
+    40 lots, where what it collects may be hundreds of MB.
     """
     before = gc.get_threshold()
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):

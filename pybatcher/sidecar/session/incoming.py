@@ -34,9 +34,10 @@ class Incoming:
         self._transport = transport
 
     def close(self) -> None:
-        """Drop the transport and the bytes that were not taken."""
+        """Drop the transport, the bytes that were not taken, and who takes them."""
         self._transport = None
         self._data, self._taken = b"", 0
+        self._take = _take_nothing
 
     def feed(self, data: bytes) -> None:
         """Take bytes that have come, now or in later turns of the loop."""
@@ -81,3 +82,7 @@ class Incoming:
             transport.pause_reading()
         else:
             transport.resume_reading()
+
+
+def _take_nothing(data: bytes) -> None:
+    """Take what comes after the end."""

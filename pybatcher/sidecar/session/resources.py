@@ -22,14 +22,12 @@ T = TypeVar("T")
 class SessionResources:
     """The prefixes that a connection has added and not removed, and whether it watches events.
 
-    handler: gets the events while the connection watches them.
     tenant: of the connection; "" in a worker, whose calls say their own.
     """
 
-    def __init__(self, service: CallService, handler: Handler, tenant: str = "") -> None:
+    def __init__(self, service: CallService, tenant: str = "") -> None:
         self.tenant = tenant
         self._service = service
-        self._handler = handler
         self._prefixes: Counter[tuple[str, str | None]] = Counter()
         self._detach: Callable[[], None] | None = None
 
@@ -46,11 +44,11 @@ class SessionResources:
             self._prefixes[str(name), question.namespace or None] += 1
         return answer
 
-    def watch(self, wanted: bool) -> None:
-        """Begin to pass events to the handler, or stop."""
-        if wanted and self._detach is None:
-            self._detach = self._service.attach(self._handler)
-        elif not wanted and self._detach is not None:
+    def watch(self, handler: Handler | None) -> None:
+        """Begin to pass events to a handler, if none gets them yet; None: stop."""
+        if handler is not None and self._detach is None:
+            self._detach = self._service.attach(handler)
+        elif handler is None and self._detach is not None:
             self._detach()
             self._detach = None
 

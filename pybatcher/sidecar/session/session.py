@@ -78,14 +78,10 @@ class ServerSession(asyncio.Protocol):
         self._hello_limits = dict(hello_limits or {})
         self._on_end = on_end
         self._admit = admit
-        self._methods: dict[str, Method] = {
-            "hello": self._hello,
-            "watch": self._watch,
-            **(methods or {}),
-        }
+        self._methods = dict(methods or {})
         self._logger = logger
         self._protocol = ServerProtocol(self._limits)
-        self._resources = SessionResources(service, self._tell, tenant)
+        self._resources = SessionResources(service, tenant)
         self._in_flight: dict[RequestId, InFlight] = {}
         self._incoming = Incoming(self._take)
         self._outgoing = Outgoing(self._protocol, self._incoming)
@@ -218,9 +214,8 @@ class ServerSession(asyncio.Protocol):
                 self._generate(msgid, params, is_chat=method == "chat")
             elif method == "cancel":
                 self._protocol.respond(msgid, self._cancel(params))
-            elif method in self._methods:
-                own = partial(self._methods[method], params)
-                self._answer_soon(InFlight(msgid, msgid), own)
+            elif (own := self._own_method(method)) is not None:
+                self._answer_soon(InFlight(msgid, msgid), partial(own, params))
             elif method in METHODS:
                 codec = METHODS[method]
                 question, id = codec.read(params)
@@ -274,7 +269,7 @@ class ServerSession(asyncio.Protocol):
 
     async def _watch(self, params: list[Any]) -> bool:
         wanted = ASKED.flag(params[0] if params else None, "watch")
-        self._resources.watch(wanted)
+        self._resources.watch(self._tell if wanted else None)
         return wanted
 
     def _answer_soon(self, request: InFlight, answer: Answer) -> None:
@@ -341,8 +336,14 @@ class ServerSession(asyncio.Protocol):
             "methods": sorted(self._method_names()),
         }
 
+    def _own_method(self, name: str) -> Method | None:
+        """Return one that only this session answers. None is kept that refers to the session."""
+        if name in self._methods:
+            return self._methods[name]
+        return {"hello": self._hello, "watch": self._watch}.get(name)
+
     def _method_names(self) -> set[str]:
-        return {"generate", "chat", "cancel", *self._methods, *METHODS}
+        return {"generate", "chat", "cancel", "hello", "watch", *self._methods, *METHODS}
 
     def _tell(self, event: TelemetryEvent) -> None:
         """Send an event; a client that does not read what it is sent misses some."""
@@ -367,7 +368,7 @@ class ServerSession(asyncio.Protocol):
     def _let_go(self) -> None:
         """Cancel all requests in flight, each with a Response."""
         self._is_hanging_up = True
-        self._resources.watch(False)
+        self._resources.watch(None)
         requests = list(self._in_flight.values())
         self._in_flight.clear()
         for request in requests:

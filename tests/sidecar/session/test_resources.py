@@ -18,7 +18,7 @@ from pybatcher.testing import fake_batcher
 async def test_only_what_it_added_is_removed() -> None:
     async with fake_batcher(max_prefixes=3) as batcher:
         await batcher.add_prefix("c" * 40, name="c")
-        resources = SessionResources(ServiceOf(batcher), print)
+        resources = SessionResources(ServiceOf(batcher))
         assert not resources.has_prefixes
         info = await resources.ask(AddPrefix(prefix="a" * 40, name=None, namespace=""))
         assert info.name is not None
@@ -34,7 +34,7 @@ async def test_only_what_it_added_is_removed() -> None:
 
 async def test_what_it_has_removed_is_not_removed_again_from_others() -> None:
     async with fake_batcher(max_prefixes=3) as batcher:
-        resources = SessionResources(ServiceOf(batcher), print)
+        resources = SessionResources(ServiceOf(batcher))
         for namespace, same in (("", None), (None, "")):
             await resources.ask(AddPrefix(prefix="a" * 40, name="a", namespace=namespace))
             await resources.ask(RemovePrefix(name="a", namespace=same))
@@ -63,7 +63,7 @@ async def test_a_cancelled_removal_is_one_all_the_same_also_at_the_end() -> None
     async with fake_batcher(max_prefixes=3) as batcher:
         await batcher.add_prefix("a" * 40, name="a")  # of somebody else
         service = Held(batcher)
-        resources = SessionResources(service, print)
+        resources = SessionResources(service)
         await resources.ask(AddPrefix(prefix="a" * 40, name="a", namespace=None))
         removing = asyncio.create_task(resources.ask(RemovePrefix(name="a", namespace=None)))
         await service.has_removed.wait()
@@ -78,7 +78,7 @@ async def test_a_cancelled_removal_is_one_all_the_same_also_at_the_end() -> None
 
 async def test_what_could_not_be_removed_is_held_still() -> None:
     async with fake_batcher(max_prefixes=3) as batcher:
-        resources = SessionResources(ServiceOf(batcher), print)
+        resources = SessionResources(ServiceOf(batcher))
         await resources.ask(AddPrefix(prefix="a" * 40, name="a", namespace=None))
         await batcher.remove_prefix("a")
         with pytest.raises(InvalidRequestError):
@@ -88,7 +88,7 @@ async def test_what_could_not_be_removed_is_held_still() -> None:
 
 async def test_what_fails_is_not_held() -> None:
     async with fake_batcher(max_prefixes=1) as batcher:
-        resources = SessionResources(ServiceOf(batcher), print)
+        resources = SessionResources(ServiceOf(batcher))
         with pytest.raises(InvalidRequestError):
             await resources.ask(AddPrefix(prefix="", name="a", namespace=None))
         adding = asyncio.create_task(
@@ -103,7 +103,7 @@ async def test_what_fails_is_not_held() -> None:
 
 async def test_a_watch_is_one_however_often_it_is_wanted() -> None:
     async with fake_batcher() as batcher:
-        resources = SessionResources(ServiceOf(batcher), print)
+        resources = SessionResources(ServiceOf(batcher))
         for wanted in (False, True, True, False, False):
-            resources.watch(wanted)
+            resources.watch(print if wanted else None)
             assert batcher._telemetry.has_handlers == wanted

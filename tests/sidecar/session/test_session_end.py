@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import weakref
 from typing import Any
 
 import msgpack
 import pytest
 from batcher_helpers import until
-from session_helpers import ServiceOf, connected
+from session_helpers import Peer, ServiceOf, connected
 
 from pybatcher.calls.call import Question
 from pybatcher.sidecar.protocol.connection import Limits
+from pybatcher.sidecar.session.session import ServerSession
 from pybatcher.testing import fake_batcher
 
 LONG = {"max_tokens": 5000, "ignore_eos": True, "stream": True}
@@ -41,6 +44,29 @@ async def test_who_hangs_up_cancels_all_it_had() -> None:
             await until(lambda: len(asyncio.all_tasks()) <= n_tasks)
             assert (await other.answer(going))[0] is None
         assert batcher.statistics().cancelled >= 1
+
+
+async def test_what_has_ended_is_gone_at_once() -> None:
+    """Its parsers take 100 KB, and thousands a second may come: none waits for the collector."""
+
+    async def use(session: ServerSession, peer: Peer) -> weakref.ref[ServerSession]:
+        await peer.ask("hello", 1, {})
+        await peer.ask("watch", True)
+        await peer.ask("generate", "hi", SHORT)
+        peer.request("generate", "hi", LONG)
+        await until(lambda: session.n_in_flight == 1)
+        return weakref.ref(session)
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with fake_batcher() as batcher:
+            async with connected(ServiceOf(batcher)) as ends:
+                used = await use(*ends)
+                del ends
+            await until(lambda: used() is None)
+    finally:
+        gc.enable()
 
 
 async def test_who_says_no_more_hears_the_end_of_what_it_asked() -> None:
