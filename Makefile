@@ -40,6 +40,10 @@ KERNEL_TESTS := $(filter-out test_cuda_driver test_device test_device_errors,$(b
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
+# Debian's packages are had by root where apt is, and by nobody else.
+APT_INSTALL := [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && \
+    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends
+
 .PHONY: help build environment demo test check format native native-tiles native-aarch64 native-aarch64-quick \
     aarch64-tools sanitize sanitize-kernels emulated gpu-kit \
     test-clients test-emulated test-llamacpp test-lm-eval test-page test-ray test-ray-quick test-schemas \
@@ -150,7 +154,7 @@ test-slow: $(VENV)/.core $(VENV)/.test
 # On another Python: the program that OTHER names, or one of that version, which is compiled from source.
 # What needs torch, of which PyPI has CPU builds for few Pythons, is skipped and counted.
 OTHER ?= 3.14t
-test-python: python-headers
+test-python: $(if $(filter 3.%,$(OTHER)),python-headers)
 	other=$(if $(filter 3.%,$(OTHER)),$$($(PYTHON) -m tools.wheels.from_source --version $(OTHER)),$(OTHER)) && \
 	version=$$("$$other" -c 'import sys; print("%d.%d" % sys.version_info[:2] + sys.abiflags)') && \
 	$(MAKE) test-without-torch PYTHON="$$other" VENV="build/python-$$version" \
@@ -162,8 +166,7 @@ test-without-torch: $(VENV)/.core $(VENV)/.test-without-torch
 # What compiling a Python takes; where it cannot be had, tools.wheels.from_source says what is missing.
 python-headers:
 	@printf '#include <%s>\n' ffi.h openssl/ssl.h zlib.h | cc -E - >/dev/null 2>&1 || { \
-	    [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && \
-	    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+	    $(APT_INSTALL) \
 	    libffi-dev libssl-dev zlib1g-dev; } || true
 
 check: $(VENV)/.core $(VENV)/.dev
@@ -201,8 +204,7 @@ AARCH64_OPTIONS :=
 
 aarch64-tools:
 	@{ command -v aarch64-linux-gnu-g++ && command -v qemu-aarch64; } >/dev/null || { \
-	    [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && \
-	    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+	    $(APT_INSTALL) \
 	    g++-aarch64-linux-gnu qemu-user; } || { \
 	    echo "tests for 64-bit ARM need a cross compiler and qemu, and they could not be installed:" \
 	    "install the packages g++-aarch64-linux-gnu and qemu-user" >&2; exit 1; }
@@ -314,8 +316,7 @@ $(PAGE_TOOLS)/.playwright: | $(BIN)/python
 
 chromium:
 	@[ -n "$$PYBATCHER_CHROMIUM" ] || command -v chromium >/dev/null || { \
-	    [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && \
-	    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium; } || { \
+	    $(APT_INSTALL) chromium; } || { \
 	    echo "the tests of the page need a Chromium, and none could be installed: install the package" \
 	    "chromium, or name a program: PYBATCHER_CHROMIUM=/path/to/chromium make test-page" >&2; exit 1; }
 

@@ -214,7 +214,7 @@ def test_sources_that_cannot_be_had_or_are_others_are_named(
             return b"others"
         raise OSError("no route")
 
-    monkeypatch.setattr(from_source, "read", read)
+    monkeypatch.setattr("tools.wheels.debian._read", read)
     with pytest.raises(NotInDebianError, match=r"3\.14\.7\.orig\.tar\.xz has not the SHA-256 3b48"):
         from_source.compiled_python("3.14t", tmp_path)
     with pytest.raises(NotInDebianError, match=r"deb\.debian\.org/debian cannot be read: no route"):

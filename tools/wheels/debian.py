@@ -31,14 +31,31 @@ class NotInDebianError(Exception):
     """No such Python could be had; the text says why."""
 
 
-def read(url: str) -> bytes:
-    """Return what lies at a URL.
+def _read(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=120) as answer:
+        return bytes(answer.read())
+
+
+def read_index(path: str) -> str:
+    """Return the text of a compressed index: `Packages` or `Sources` of a suite.
 
     Raises:
         OSError: it cannot be read.
     """
-    with urllib.request.urlopen(url, timeout=120) as answer:
-        return bytes(answer.read())
+    return lzma.decompress(_read(f"{MIRROR}/{path}.xz")).decode()
+
+
+def read_file(path: str, digest: str) -> bytes:
+    """Return a file that an index names, by its path and SHA-256.
+
+    Raises:
+        OSError: it cannot be read.
+        NotInDebianError: it is another one.
+    """
+    file = _read(f"{MIRROR}/{path}")
+    if hashlib.sha256(file).hexdigest() != digest:
+        raise NotInDebianError(f"{path} has not the SHA-256 {digest}")
+    return file
 
 
 def index_of(packages: str) -> dict[str, tuple[str, str]]:
@@ -56,18 +73,13 @@ def index_of(packages: str) -> dict[str, tuple[str, str]]:
 
 
 def _index(suite: str, architecture: str) -> dict[str, tuple[str, str]]:
-    url = f"{MIRROR}/dists/{suite}/main/binary-{architecture}/Packages.xz"
-    return index_of(lzma.decompress(read(url)).decode())
+    return index_of(read_index(f"dists/{suite}/main/binary-{architecture}/Packages"))
 
 
 def _unpack(root: Path, names: list[str], index: dict[str, tuple[str, str]]) -> None:
     for name in names:
-        path, digest = index[name]
-        package = read(f"{MIRROR}/{path}")
-        if hashlib.sha256(package).hexdigest() != digest:
-            raise NotInDebianError(f"{path} has not the SHA-256 of its suite's index")
         file = root.with_suffix(".deb")
-        file.write_bytes(package)
+        file.write_bytes(read_file(*index[name]))
         subprocess.run(["dpkg-deb", "--extract", file, root], check=True)
         file.unlink()
 

@@ -9,8 +9,6 @@ compiler and make.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import lzma
 import os
 import re
 import shutil
@@ -20,7 +18,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.wheels.debian import MIRROR, NotInDebianError, read
+from tools.wheels.debian import MIRROR, NotInDebianError, read_file, read_index
 from tools.wheels.make import ROOT
 from tools.wheels.versions import VERSIONS
 
@@ -52,8 +50,8 @@ def _candidates(version: str) -> Iterator[tuple[str, str]]:
     if version in KNOWN:
         yield KNOWN[version]
     for suite in SUITES:
-        index = read(f"{MIRROR}/dists/{suite}/main/source/Sources.xz")
-        yield from sources_of(f"python{version}", lzma.decompress(index).decode())
+        index = read_index(f"dists/{suite}/main/source/Sources")
+        yield from sources_of(f"python{version}", index)
 
 
 def _sources(version: str) -> bytes:
@@ -62,13 +60,9 @@ def _sources(version: str) -> bytes:
     try:
         for path, digest in _candidates(version):
             try:
-                archive = read(f"{MIRROR}/{path}")
+                return read_file(path, digest)
             except OSError as error:
                 problem = f"{MIRROR}/{path} cannot be read: {error}"
-                continue
-            if hashlib.sha256(archive).hexdigest() != digest:
-                raise NotInDebianError(f"{path} has not the SHA-256 {digest}")
-            return archive
     except OSError as error:
         problem = f"{MIRROR} cannot be read: {error}"
     raise NotInDebianError(problem)

@@ -63,4 +63,5 @@ def test_what_stays_of_many_that_come_is_not_looked_at_again_and_again() -> None
             gc.callbacks.remove(note)
 
     assert len(run(keep())) == 500_000
-    assert set(looked_at) <= {0}
+    # Without the GIL there are no generations, and it may not have looked at all.
+    assert set(looked_at) == {0} or (WITHOUT_GIL and not looked_at)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from decimal import Decimal
 from typing import Any
 
@@ -148,7 +149,8 @@ def test_all_else_is_left_as_it_is(schema: dict[str, Any]) -> None:
 
 
 def test_what_is_nested_deeply_is_refused() -> None:
-    deep = '{"items": ' * 200_000 + "{}" + "}" * 200_000
+    n_levels = 20_000 if sys.version_info < (3, 14) else 200_000  # then what the stack has room for
+    deep = '{"items": ' * n_levels + "{}" + "}" * n_levels
     with pytest.raises(InvalidRequestError, match="nested too deeply"):
         strict_schema(deep)
 
