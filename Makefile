@@ -173,6 +173,7 @@ check: $(VENV)/.core $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict
+	$(BIN)/mypy --strict --platform darwin --cache-dir .mypy_cache/darwin
 	$(BIN)/clang-format --dry-run -Werror $(NATIVE_SOURCES) $(NATIVE_OTHERS)
 
 format: $(VENV)/.dev

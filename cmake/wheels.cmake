@@ -10,7 +10,11 @@ foreach(extension ${PYBATCHER_EXTENSIONS})
   endif()
   set(name ${CMAKE_MATCH_1})
   string(REPLACE "," ";" headers "${CMAKE_MATCH_2}")
-  add_library(extension_${name} MODULE ${PB_BINDINGS})
+  if(APPLE)  # zig's linker, up to 0.17, ends with a segmentation fault at a bundle of this size
+    add_library(extension_${name} SHARED ${PB_BINDINGS})
+  else()
+    add_library(extension_${name} MODULE ${PB_BINDINGS})
+  endif()
   target_include_directories(extension_${name} SYSTEM PRIVATE ${headers} ${PYBATCHER_PYBIND11})
   if(name MATCHES "t$")  # where the headers are those of the same Python with the GIL
     target_compile_definitions(extension_${name} PRIVATE Py_GIL_DISABLED=1)

@@ -9,8 +9,10 @@
 
 #include "base/cgroup.h"
 
-#ifdef __linux__
+#if defined(__linux__)
 #include <sched.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 namespace pb {
@@ -18,7 +20,7 @@ namespace pb {
 namespace {
 
 // The CPUs of the affinity mask; as many as the machine has where the system does not say.
-std::vector<int> allowed_cpus() {
+[[maybe_unused]] std::vector<int> allowed_cpus() {
   std::vector<int> cpus;
 #ifdef __linux__
   // A kernel made for more CPUs than the set has bits answers EINVAL: ask again with a larger set.
@@ -76,7 +78,18 @@ Cores read_cores(const std::string& root, const std::vector<int>& allowed) {
           cgroup_quota(root + "/sys/fs/cgroup", text_of(root + "/proc/self/cgroup"))};
 }
 
-Cores read_cores() { return read_cores("", allowed_cpus()); }
+Cores read_cores() {
+#ifdef __APPLE__
+  const auto number = [](const std::string& name) {
+    int value = 0;
+    size_t bytes = sizeof(value);
+    return sysctlbyname(name.c_str(), &value, &bytes, nullptr, 0) == 0 ? value : 0;
+  };
+  return {topology_of_macos(number), std::nullopt};
+#else
+  return read_cores("", allowed_cpus());
+#endif
+}
 
 int available_cores() { return read_cores().n_threads(); }
 

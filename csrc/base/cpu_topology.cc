@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kMostCpus = 1 << 16;     // a number above it is none of a CPU; Linux ends at 8192
 constexpr size_t kMostSiblings = 8;    // threads of a core: POWER has eight, x86 two to four
+constexpr int kMostLevels = 8;         // of macOS's kinds of cores; there are two
 constexpr double kAboutAsFast = 0.75;  // of the fastest core's capacity
 
 // The number at the beginning of `text`, which is taken off.
@@ -96,6 +97,19 @@ CpuTopology read_topology(const std::string& root, const std::vector<int>& allow
   topology.n_online = std::max(static_cast<int>(online.size()), topology.n_cpus);
   topology.n_cores = static_cast<int>(cores.size());
   topology.n_slow = n_slow == topology.n_cores ? 0 : static_cast<int>(n_slow);
+  return topology;
+}
+
+CpuTopology topology_of_macos(const std::function<int(const std::string&)>& number) {
+  CpuTopology topology;
+  topology.n_cpus = std::clamp(number("hw.logicalcpu"), 1, kMostCpus);
+  topology.n_online = topology.n_cpus;
+  topology.n_cores = std::clamp(number("hw.physicalcpu"), 1, topology.n_cpus);
+  // Kinds of cores, the fastest first; Macs with an Intel CPU have one and do not say.
+  for (int level = 1; level < std::min(number("hw.nperflevels"), kMostLevels); ++level) {
+    const int cores = number("hw.perflevel" + std::to_string(level) + ".physicalcpu");
+    topology.n_slow += std::clamp(cores, 0, topology.n_cores - 1 - topology.n_slow);
+  }
   return topology;
 }
 

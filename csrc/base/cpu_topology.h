@@ -1,6 +1,7 @@
-// The physical cores behind logical CPUs, as Linux shows them in /sys.
+// The physical cores behind logical CPUs, as Linux shows them in /sys and macOS by sysctl.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,5 +21,10 @@ struct CpuTopology {
 // https://docs.kernel.org/admin-guide/cputopology.html (core_cpus_list, online),
 // https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-devices-system-cpu (cpu_capacity)
 CpuTopology read_topology(const std::string& root, const std::vector<int>& allowed);
+
+// The same from what macOS says, which has no affinity masks.
+//   number  the value of a name ("hw.physicalcpu"); 0 = there is none
+// https://developer.apple.com/documentation/kernel/1387446-sysctlbyname
+CpuTopology topology_of_macos(const std::function<int(const std::string&)>& number);
 
 }  // namespace pb

@@ -30,7 +30,7 @@
 
 #include "base/error.h"
 
-#ifdef __linux__
+#ifndef _WIN32
 #include <pthread.h>
 #include <signal.h>
 #endif
@@ -65,7 +65,7 @@ inline void pause() {
 #endif
 }
 
-#ifdef __linux__
+#ifndef _WIN32
 // While it lives, threads that are started have all signals blocked but those that a fault raises
 // in the thread itself: the program's signals go to the program's own threads.
 class BlockSignals {

@@ -50,7 +50,8 @@ py::array_t<uint8_t> quantise(const std::string& name, const py::tuple& tensor,
   if (view.make || view.cols == 1) {
     throw Error(ErrorCode::kModelFormat, "tensor '" + name + "' is no matrix in memory");
   }
-  const auto row_bytes = view.cols / kSuperBlock * static_cast<py::ssize_t>(block_bytes(dtype));
+  const auto row_bytes =
+      static_cast<py::ssize_t>(view.cols / kSuperBlock * static_cast<int64_t>(block_bytes(dtype)));
   py::array_t<uint8_t> out({static_cast<py::ssize_t>(view.rows), row_bytes});
   auto* to = reinterpret_cast<std::byte*>(out.mutable_data());
   const py::gil_scoped_release release;

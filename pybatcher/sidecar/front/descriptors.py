@@ -14,15 +14,18 @@ _LOGGER = logging.getLogger("pybatcher.sidecar")
 def allow_descriptors(n_connections: int) -> None:
     """Raise the soft limit of open files so that there is one for each connection.
 
-    It is never lowered, and goes no further than the hard limit: where that is too low, the log has
-    a warning, as connections then fail that `max_connections` allows.
+    It is never lowered, and goes no further than the system allows: where that is too little, the
+    log has a warning, as connections then fail that `max_connections` allows.
     """
     wanted = n_connections + _OTHERS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    except ValueError:  # macOS allows fewer than its hard limit says (kern.maxfilesperproc)
+        allowed = soft
     if allowed < wanted:
         _LOGGER.warning(
             "max_connections needs %d open files, and %d are allowed: raise the limit (ulimit -n)",

@@ -7,6 +7,8 @@ import faulthandler
 import os
 import signal
 import sys
+import threading
+import time
 
 __all__ = ["FRONT_SIGNALS", "PARENT_VARIABLE", "guard_child"]
 
@@ -21,6 +23,7 @@ PARENT_VARIABLE = "PYBATCHER_FRONT_PID"
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PARENT_IS_GONE = 3  # exit status; no parent is left to read it
+_PAUSE = 1.0  # seconds between two looks at who the parent is
 
 
 def guard_child() -> None:
@@ -42,5 +45,19 @@ def guard_child() -> None:
     # Asked for after prctl, which says nothing of a front that ended before it. Whether the
     # parent is process 1 would be no sign: in a container the front itself may be that.
     front = os.environ.pop(PARENT_VARIABLE, None)
-    if front is not None and front != str(os.getppid()):
+    if front is None:
+        return
+    if front != str(os.getppid()):
         os._exit(_PARENT_IS_GONE)
+    if sys.platform != "linux":
+        watch = threading.Thread(
+            target=_end_without, args=(int(front),), name="pybatcher-guard", daemon=True
+        )
+        watch.start()
+
+
+def _end_without(parent: int) -> None:
+    """End this process once it has another parent: what Linux is asked for above."""
+    while os.getppid() == parent:
+        time.sleep(_PAUSE)
+    os._exit(_PARENT_IS_GONE)

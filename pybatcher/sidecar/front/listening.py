@@ -13,6 +13,7 @@ import fcntl
 import os
 import socket
 import stat
+import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -22,7 +23,8 @@ from ..session.peers import peer_credentials
 
 __all__ = ["ListeningSocket", "inherited_socket", "open_socket"]
 
-_LONGEST_PATH = 107  # bytes: sun_path has 108, and the last one is 0
+# Bytes: sun_path has one more, and the last one is 0.
+_LONGEST_PATH = 103 if sys.platform == "darwin" else 107
 _FIRST_INHERITED = 3  # SD_LISTEN_FDS_START
 _LOCK_TIMEOUT = 5.0  # seconds; a start holds the lock for a moment
 _LOCK_PAUSE = 0.01  # seconds
@@ -38,9 +40,12 @@ class ListeningSocket:
     def __init__(self, sock: socket.socket, path: Path | None = None) -> None:
         self.sock = sock
         self.path = path
+        self._made = None if path is None else os.lstat(path)
         # Holds the file's inode, whose number could otherwise be given to a successor's file
-        # once the socket is closed: then `close` would remove that file.
-        self._file = None if path is None else os.open(path, os.O_PATH | os.O_NOFOLLOW)
+        # once the socket is closed: then `close` would remove that file. APFS gives none twice.
+        self._inode: int | None = None
+        if path is not None and sys.platform == "linux":
+            self._inode = os.open(path, os.O_PATH | os.O_NOFOLLOW)
 
     def admit(self, allow_uids: Collection[int]) -> None:
         """Let every user connect, or only this one, as `open_socket` does with these uids."""
@@ -55,13 +60,15 @@ class ListeningSocket:
         server of asyncio must be made with `cleanup_socket=False` where that exists: otherwise it
         removes the file of any socket at the path.
         """
-        if self._file is not None and self.path is not None:
+        if self._made is not None and self.path is not None:
             # Where the lock cannot be had, the file stays; the next server replaces a stale one.
             with contextlib.suppress(ConfigError, OSError), _locked(self.path.parent):
-                if os.path.samestat(os.fstat(self._file), os.lstat(self.path)):
+                if os.path.samestat(self._made, os.lstat(self.path)):
                     self.path.unlink()
-            os.close(self._file)
-            self._file = None
+            self._made = None
+        if self._inode is not None:
+            os.close(self._inode)
+            self._inode = None
         self.sock.close()
 
 
@@ -87,8 +94,9 @@ def open_socket(
         sock.setblocking(False)
         with _locked(file.parent):
             _clear(file)
-            # The mode that bind() gives the file, less the umask: no other user can open it first.
-            os.fchmod(sock.fileno(), 0o600)
+            if sys.platform != "darwin":  # whose fchmod() takes no sockets; nobody listens yet
+                # The mode that bind() gives the file, less the umask: no other user opens it first.
+                os.fchmod(sock.fileno(), 0o600)
             sock.bind(os.fspath(file))
             os.chmod(file, _mode(allow_uids))
             sock.listen(backlog)

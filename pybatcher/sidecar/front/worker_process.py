@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -90,9 +91,8 @@ class WorkerProcess:
 
     def _watch(self) -> None:
         """Have the kernel report the end, by a pidfd: a SIGCHLD handler would be global."""
-        try:
-            descriptor = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):  # not in this Python, or forbidden by a sandbox
+        descriptor = _pidfd(self.pid)
+        if descriptor is None:
             # A thread of its own: an executor's would be joined when the loop ends.
             reaper = threading.Thread(
                 target=self._watch_on_thread, name="pybatcher-reaper", daemon=True
@@ -102,9 +102,16 @@ class WorkerProcess:
             self._loop.add_reader(descriptor, self._readable, descriptor)
 
     def _watch_on_thread(self) -> None:
-        with contextlib.suppress(ChildProcessError):  # reaped by now, by `kill`
-            # Leaves the zombie: if it were reaped, `kill` could hit another process of that pid.
-            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        # Leaves the zombie: if it were reaped, `kill` could hit another process of that pid.
+        if sys.platform == "darwin":  # whose waitid() Python has since 3.13
+            with contextlib.closing(select.kqueue()) as queue:
+                end = select.kevent(
+                    self.pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT
+                )
+                queue.control([end], 1)  # at once, with an error, where it has ended
+        else:
+            with contextlib.suppress(ChildProcessError):  # reaped by now, by `kill`
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         try:
             self._loop.call_soon_threadsafe(self._ended)
         except RuntimeError:  # the loop is closed: no caller waits
@@ -120,6 +127,16 @@ class WorkerProcess:
         killed_here = self._was_killed_here
         from_outside = not killed_here and -status in (signal.SIGKILL, signal.SIGTERM)
         self._exit.set_result(ExitReason(status, _in_words(status, killed_here), from_outside))
+
+
+def _pidfd(pid: int) -> int | None:
+    """Return a descriptor that can be read once the process has ended; None where none is had."""
+    if sys.platform != "linux":
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # not in this Python, or forbidden by a sandbox
+        return None
 
 
 def _start(descriptor: int, module: str, argv_tail: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,17 +16,21 @@ SOCKET_VARIABLE = "PYBATCHER_SOCKET"
 
 
 def default_socket_path(environ: Mapping[str, str]) -> Path:
-    """Return $PYBATCHER_SOCKET, or pybatcher.sock in $XDG_RUNTIME_DIR, the user's own directory.
+    """Return $PYBATCHER_SOCKET, or pybatcher.sock in the user's own directory.
 
+    That is $XDG_RUNTIME_DIR, or $TMPDIR on macOS, which has a directory for each user there.
     Raises ConfigError where neither is set.
     """
     named = environ.get(SOCKET_VARIABLE, "")
     if named:
         return Path(named)
-    directory = environ.get("XDG_RUNTIME_DIR", "")
+    variable = "XDG_RUNTIME_DIR"
+    if sys.platform == "darwin" and not environ.get(variable):
+        variable = "TMPDIR"
+    directory = environ.get(variable, "")
     if not os.path.isabs(directory):
         raise ConfigError(
-            f"socket is not given, {SOCKET_VARIABLE} is not set, and XDG_RUNTIME_DIR is "
+            f"socket is not given, {SOCKET_VARIABLE} is not set, and {variable} is "
             f"{directory!r}, no directory to put one into; give a path for the socket"
         )
     return Path(directory) / "pybatcher.sock"

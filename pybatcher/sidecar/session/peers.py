@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import sys
 from asyncio.trsock import TransportSocket
 from collections.abc import Collection
 
 __all__ = ["may_connect", "peer_credentials", "peer_uid"]
 
-_UCRED = struct.Struct("iII")  # pid, uid, gid: struct ucred of unix(7)
+_UCRED = struct.Struct("iII")  # pid, uid, gid: struct ucred of Linux's unix(7)
 _NO_UID = 2**32 - 1  # of a socket that is not connected
+
+# Of macOS, which socket has no names for: <sys/un.h>, and struct xucred of <sys/ucred.h>.
+_SOL_LOCAL, _LOCAL_PEERCRED, _LOCAL_PEERPID = 0, 1, 2
+_XUCRED = struct.Struct("IIhxx16I")  # version, uid, number of groups, groups
+_XUCRED_VERSION = 0
 
 
 def peer_uid(sock: socket.socket | TransportSocket) -> int | None:
@@ -31,10 +37,18 @@ def peer_credentials(
     The process id is 0 for a process of a pid namespace that is not visible here.
     """
     try:
-        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-    except (AttributeError, OSError):  # not Linux; not a connected unix socket
+        if sys.platform == "darwin":
+            version, uid, *_ = _XUCRED.unpack(
+                sock.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED.size)
+            )
+            if version != _XUCRED_VERSION:
+                return None
+            return sock.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID), uid
+        pid, uid, _ = _UCRED.unpack(
+            sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+        )
+    except (AttributeError, OSError, struct.error):  # another system; not a connected unix socket
         return None
-    pid, uid, _ = _UCRED.unpack(raw)
     return None if uid == _NO_UID else (pid, uid)
 
 

@@ -28,10 +28,11 @@ _BOUNDED = re.compile(r"<\[\d+\]>|\[max_tokens=\d+\]")  # ids, and limits: nothi
 _COUNTED = re.compile(r"\{(\d*)(,?)(\d*)\}")
 
 _PROGRAM = """
-import json, os, resource, sys
+import contextlib, json, os, resource, sys
 os.nice(10)
 told = json.load(sys.stdin)
-resource.setrlimit(resource.RLIMIT_AS, (told["bytes"],) * 2)
+with contextlib.suppress(ValueError):  # on macOS a process has more than that from its first moment
+    resource.setrlimit(resource.RLIMIT_AS, (told["bytes"],) * 2)
 resource.setrlimit(resource.RLIMIT_CPU, (told["seconds"],) * 2)
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 tokens = LLTokenizer(told["tokenizer"], n_vocab=told["n_vocab"], eos_token=told["ends"])

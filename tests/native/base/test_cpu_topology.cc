@@ -1,4 +1,6 @@
 #include <filesystem>
+#include <map>
+#include <string>
 
 #include "base/cpu_topology.h"
 #include "check.h"
@@ -127,6 +129,44 @@ TEST(folders_where_files_should_be_are_passed_over) {
   }
   std::filesystem::create_directories(machine.path() + "/sys/devices/cpu_atom/cpus");
   machine.expect({0, 1}, 2, 2, 0);
+}
+
+pb::CpuTopology of_macos(const std::map<std::string, int>& said) {
+  return pb::topology_of_macos([&](const std::string& name) {
+    const auto found = said.find(name);
+    return found == said.end() ? 0 : found->second;
+  });
+}
+
+TEST(macos_says_how_many_cores_of_which_level_there_are) {
+  const pb::CpuTopology found = of_macos({{"hw.logicalcpu", 10},
+                                          {"hw.physicalcpu", 10},
+                                          {"hw.nperflevels", 2},
+                                          {"hw.perflevel0.physicalcpu", 6},
+                                          {"hw.perflevel1.physicalcpu", 4}});
+  EXPECT_EQ(found.n_online, 10);
+  EXPECT_EQ(found.n_cpus, 10);
+  EXPECT_EQ(found.n_cores, 10);
+  EXPECT_EQ(found.n_slow, 4);
+}
+
+TEST(a_mac_with_threads_of_a_core_has_one_level) {
+  const pb::CpuTopology found = of_macos({{"hw.logicalcpu", 16}, {"hw.physicalcpu", 8}});
+  EXPECT_EQ(found.n_cpus, 16);
+  EXPECT_EQ(found.n_cores, 8);
+  EXPECT_EQ(found.n_slow, 0);
+}
+
+TEST(a_mac_that_says_nothing_or_what_cannot_be_has_a_core) {
+  EXPECT_EQ(of_macos({}).n_cores, 1);
+  EXPECT_EQ(of_macos({{"hw.logicalcpu", -4}, {"hw.physicalcpu", -4}}).n_cores, 1);
+  const pb::CpuTopology found = of_macos({{"hw.logicalcpu", 4},
+                                          {"hw.physicalcpu", 9},
+                                          {"hw.nperflevels", 3},
+                                          {"hw.perflevel1.physicalcpu", 2},
+                                          {"hw.perflevel2.physicalcpu", 7}});
+  EXPECT_EQ(found.n_cores, 4);
+  EXPECT_EQ(found.n_slow, 3);
 }
 
 PB_TEST_MAIN()

@@ -46,3 +46,18 @@ def test_without_a_hard_limit_all_are_allowed(limits: list[tuple[int, int]]) -> 
     limits[:] = [(resource.RLIM_INFINITY, resource.RLIM_INFINITY)]
     allow_descriptors(10_000)
     assert len(limits) == 1
+
+
+def test_a_system_that_allows_fewer_than_its_hard_limit_says(
+    limits: list[tuple[int, int]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(which: int, pair: tuple[int, int]) -> None:
+        raise ValueError("current limit exceeds maximum limit")
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    limits[0] = (256, resource.RLIM_INFINITY)
+    with caplog.at_level(logging.WARNING):
+        allow_descriptors(1000)
+    assert "needs 1256 open files, and 256 are allowed" in caplog.text

@@ -28,9 +28,18 @@ asyncio.run(main())
 """
 
 
+AS_ON_MACOS = Path(__file__).parents[2] / "support" / "as_on_macos"
+
+
 @pytest.fixture(autouse=True)
 def path_to_the_double(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+
+
+@pytest.fixture(params=["Linux", "as on macOS"])
+def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param != "Linux":
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(AS_ON_MACOS), *sys.path]))
 
 
 @pytest.fixture
@@ -48,6 +57,7 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.usefixtures("system")
 def test_it_is_killed_with_its_front_though_it_hears_nothing(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     with subprocess.Popen([sys.executable, "-c", FRONT, str(note)]) as front:
@@ -79,10 +89,12 @@ def child(sock: socket.socket, front: int | None, shell: str = 'exec "$@"') -> i
         return process.wait(PATIENCE)
 
 
+@pytest.mark.usefixtures("system")
 def test_it_exits_where_its_front_has_ended_before_it_began(sock: socket.socket) -> None:
     assert child(sock, os.getpid() + 1) == 3
 
 
+@pytest.mark.usefixtures("system")
 def test_it_goes_on_under_its_front_and_without_any(sock: socket.socket) -> None:
     assert child(sock, os.getpid()) == 0
     assert child(sock, None) == 0

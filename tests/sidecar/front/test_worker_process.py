@@ -8,6 +8,7 @@ import errno
 import importlib.util
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from as_on_macos.kqueue_double import KQUEUE
 
 from pybatcher.sidecar.front.worker_process import ExitReason, WorkerProcess
 
@@ -23,6 +25,7 @@ PATIENCE = 60.0
 LOOPS = [
     "asyncio",
     "asyncio without pidfd",
+    "asyncio as on macOS",
     *(["uvloop"] * bool(importlib.util.find_spec("uvloop"))),
 ]
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -42,6 +45,10 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
             raise OSError(errno.ENOSYS, "no such call")
 
         monkeypatch.setattr(os, "pidfd_open", refuse)
+    if "macOS" in request.param:
+        monkeypatch.setattr(sys, "platform", "darwin")
+        for name, value in KQUEUE.items():
+            monkeypatch.setattr(select, name, value, raising=False)
 
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(asyncio.sleep(0))  # the first loop of uvloop opens two for the process

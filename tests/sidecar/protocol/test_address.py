@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,3 +21,16 @@ def test_without_one_the_way_out_is_said(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="give a path for the socket") as caught:
         default_socket_path(environ)
     assert repr(environ.get("XDG_RUNTIME_DIR", "")) in str(caught.value)
+
+
+def test_macos_has_a_directory_for_each_user_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    own = {"TMPDIR": "/var/folders/ab/T/"}
+    assert default_socket_path(own) == Path("/var/folders/ab/T/pybatcher.sock")
+    both = {**own, "XDG_RUNTIME_DIR": "/run/user/7"}
+    assert default_socket_path(both) == Path("/run/user/7/pybatcher.sock")
+    with pytest.raises(ConfigError, match=r"TMPDIR is '', .* give a path"):
+        default_socket_path({})
+    monkeypatch.setattr(sys, "platform", "linux")  # where everybody's files lie there
+    with pytest.raises(ConfigError, match="XDG_RUNTIME_DIR"):
+        default_socket_path({"TMPDIR": "/tmp"})

@@ -6,16 +6,18 @@ import asyncio
 import importlib.util
 import os
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pybatcher.sidecar.front.listening import open_socket
-from pybatcher.sidecar.session.peers import may_connect, peer_uid
+from pybatcher.sidecar.session.peers import may_connect, peer_credentials, peer_uid
 
 PATIENCE = 60.0
 SOMEBODY = 65534
@@ -68,6 +70,33 @@ def test_what_has_no_peer_is_nobody() -> None:
         assert peer_uid(alone) is None
         assert not may_connect(peer_uid(alone), ())
         assert not may_connect(peer_uid(other), ())
+
+
+class MacSocket:
+    """One of macOS that is asked who its peer is."""
+
+    def __init__(self, credentials: bytes) -> None:
+        self._credentials = credentials
+
+    def getsockopt(self, level: int, option: int, n_bytes: int = 0) -> bytes | int:
+        assert level == 0  # SOL_LOCAL
+        if n_bytes == 0:
+            assert option == 2  # LOCAL_PEERPID
+            return 4321
+        assert option == 1  # LOCAL_PEERCRED
+        return self._credentials[:n_bytes]
+
+
+@pytest.mark.parametrize(
+    ("version", "n_bytes", "told"), [(0, 76, (4321, 501)), (1, 76, None), (0, 0, None)]
+)
+def test_a_peer_on_macos(
+    monkeypatch: pytest.MonkeyPatch, version: int, n_bytes: int, told: tuple[int, int] | None
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    credentials = struct.pack("IIhxx16I", version, 501, 2, 20, 12, *([0] * 14))
+    sock: Any = MacSocket(credentials[:n_bytes])
+    assert peer_credentials(sock) == told
 
 
 @pytest.mark.parametrize("kind", LOOPS)
