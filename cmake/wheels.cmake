@@ -26,7 +26,9 @@ foreach(extension ${PYBATCHER_EXTENSIONS})
   set_target_properties(extension_${name} PROPERTIES PREFIX "" SUFFIX .so OUTPUT_NAME _core
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${name})
   if(APPLE)
-    target_link_options(extension_${name} PRIVATE -undefined dynamic_lookup)
+    set_target_properties(extension_${name} PROPERTIES NO_SONAME ON)  # which has a folder of here in it
+    target_link_options(extension_${name} PRIVATE -install_name @rpath/_core.so -s
+                        -undefined dynamic_lookup)
   else()
     target_link_options(extension_${name} PRIVATE
                         -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/cmake/extension.map -s)

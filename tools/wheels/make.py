@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.wheels.versions import GLIBC, Python, platform_tag
+from tools.wheels.versions import GLIBC, Python, platform_tag, zig_target
 
 ROOT = Path(__file__).resolve().parents[2]
 # Of files in wheels: the same sources make the same bytes.
@@ -50,7 +50,7 @@ def compile_extensions(machine: str, pythons: Sequence[Python], folder: Path) ->
     definitions = {
         "CMAKE_MAKE_PROGRAM": Path(sys.executable).with_name("ninja"),
         "PB_ZIG": Path(ziglang.__path__[0], "zig"),
-        "PB_ZIG_TARGET": f"{machine}-linux-gnu.{GLIBC}",
+        "PB_ZIG_TARGET": zig_target(machine),
         "PYBATCHER_CUDA": "OFF",
         "PYBATCHER_EXTENSIONS": extensions,
         "PYBATCHER_PYBIND11": pybind11.get_include(),

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tools.wheels import macos
 from tools.wheels.debian import NotInDebianError, unpack_python
 from tools.wheels.from_source import compiled_python
-from tools.wheels.versions import Python
+from tools.wheels.versions import Python, is_macos
 
 _QUESTIONS = (
     "import sys, sysconfig\n"
@@ -58,11 +59,14 @@ def find(
 
     Args:
         version: "3.14t".
-        machine: "x86_64", whose Pythons run here, or "aarch64".
+        machine: "x86_64", whose Pythons run here, or another one.
         named: programs to take if they are of that version.
         folder: where Debian's Pythons and those that were compiled lie, or will.
         patchelf: that program.
     """
+    if is_macos(machine):
+        linux, problem = find(version, "x86_64", named, folder, patchelf)
+        return (None if linux is None else macos.with_headers(linux, folder)), problem
     here = _here(version, named)
     if here is not None and machine == "x86_64":
         return here, ""

@@ -6,14 +6,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.14t", "3.15")
-MACHINES = ("x86_64", "aarch64")
+# The CPUs of Linuxes, and Macs.
+MACHINES = ("x86_64", "aarch64", "macos_arm64")
 # The oldest glibc that the wheels run with: that of RHEL 8 and Debian 11.
 GLIBC = "2.28"
+# The oldest macOS: the first one for ARM.
+MACOS = "11.0"
+
+
+def is_macos(machine: str) -> bool:
+    return machine.startswith("macos_")
 
 
 def platform_tag(machine: str) -> str:
     """Return the platform of a wheel's name, as "manylinux_2_28_x86_64"."""
+    if is_macos(machine):
+        return f"macosx_{MACOS.replace('.', '_')}_{machine.removeprefix('macos_')}"
     return f"manylinux_{GLIBC.replace('.', '_')}_{machine}"
+
+
+def zig_target(machine: str) -> str:
+    """Return what zig is to compile for."""
+    if is_macos(machine):
+        return f"{machine.removeprefix('macos_').replace('arm64', 'aarch64')}-macos.{MACOS}"
+    return f"{machine}-linux-gnu.{GLIBC}"
 
 
 @dataclass(frozen=True)
@@ -46,4 +62,5 @@ class Python:
 
     def extension_file(self, machine: str) -> str:
         """Return the name by which this Python finds the extension."""
-        return f"_core.cpython-{self.abi.removeprefix('cp')}-{machine}-linux-gnu.so"
+        system = "darwin" if is_macos(machine) else f"{machine}-linux-gnu"
+        return f"_core.cpython-{self.abi.removeprefix('cp')}-{system}.so"

@@ -1,0 +1,100 @@
+"""Extensions for Macs, made on Linux: headers to compile them with, and what a Mac asks of them."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tools.wheels.versions import MACOS, Python
+
+_SYSTEM = "/usr/lib/libSystem.B.dylib"
+_FLAT_LOOKUP = -2  # a symbol of whatever is loaded: of Python's program
+# Of a signature: https://opensource.apple.com/source/xnu/ (osfmk/kern/cs_blobs.h).
+_SUPER_BLOB = 0xFADE0CC0
+_CODE_DIRECTORY = struct.Struct(">IIIIIIIIIBBBB")
+_CODE_DIRECTORY_MAGIC = 0xFADE0C02
+_SHA256 = 2
+
+
+def with_headers(python: Python, folder: Path) -> Python:
+    """Return that Python of macOS by the headers of Linux's, copied to a folder under `folder`.
+
+    All 64-bit systems of today have the same pyconfig.h as far as extensions look into it. Debian's
+    includes that of the machine, and knows no macOS: the included one takes its place.
+    """
+    mine = folder / f"{python.version}-macos"
+    shutil.rmtree(mine, ignore_errors=True)
+    shutil.copytree(python.headers[0], mine)
+    for of_machine in python.headers[-1].glob(f"*-linux-gnu/{python.headers[0].name}/pyconfig.h"):
+        shutil.copy(of_machine, mine / "pyconfig.h")
+    return replace(python, headers=(mine,), program=None)
+
+
+def check(file: Path) -> None:
+    """Check that the loader of a Mac takes an extension: nothing of this can be tried here.
+
+    Raises:
+        ValueError: it needs a newer macOS, or libraries or symbols that are not there, is no
+            extension, or is not signed, without which Macs with ARM run no code.
+    """
+    import lief
+
+    lief.logging.disable()
+    fat = lief.MachO.parse(str(file))
+    if fat is None:
+        raise ValueError(f"{file.name} is no file of macOS")
+    binary: Any = fat.at(0)
+    if binary.header.cpu_type != lief.MachO.Header.CPU_TYPE.ARM64:
+        raise ValueError(f"{file.name} is for {binary.header.cpu_type}, not for ARM")
+    oldest = binary.build_version.minos
+    if oldest > [*map(int, MACOS.split(".")), 0]:
+        raise ValueError(f"{file.name} needs macOS {oldest}; it is to run on {MACOS}")
+    own = lief.MachO.LoadCommand.TYPE.ID_DYLIB
+    names = {library.name for library in binary.libraries if library.command != own}
+    if names - {_SYSTEM}:
+        raise ValueError(f"{file.name} needs {sorted(names - {_SYSTEM})}, which Macs do not have")
+    if "_PyInit__core" not in {symbol.name for symbol in binary.exported_symbols}:
+        raise ValueError(f"{file.name} exports no PyInit__core")
+    asked = {
+        binding.symbol.name
+        for binding in binary.dyld_info.bindings
+        if binding.library_ordinal == _FLAT_LOOKUP
+    }
+    strange = sorted(name for name in asked if not name.startswith(("_Py", "__Py")))
+    if strange:
+        raise ValueError(f"{file.name} asks Python's program for {strange}")
+    if binary.code_signature is None:
+        raise ValueError(f"{file.name} is not signed")
+    check_signature(file.read_bytes(), bytes(binary.code_signature.content))
+
+
+def check_signature(signed: bytes, signature: bytes) -> None:
+    """Check that a signature is of the bytes before it.
+
+    Raises:
+        ValueError: a page is another one, or the signature has no SHA-256 of pages.
+    """
+    magic, _, n_blobs = struct.unpack_from(">III", signature)
+    starts = [struct.unpack_from(">II", signature, 12 + 8 * i)[1] for i in range(n_blobs)]
+    directories = [
+        start
+        for start in starts
+        if struct.unpack_from(">I", signature, start)[0] == _CODE_DIRECTORY_MAGIC
+    ]
+    if magic != _SUPER_BLOB or not directories:
+        raise ValueError("the signature has no directory of code")
+    for start in directories:
+        fields = _CODE_DIRECTORY.unpack_from(signature, start)
+        first, n_pages, limit = fields[4], fields[7], fields[8]
+        size, kind, _, log2_page = fields[9:]
+        if kind != _SHA256 or n_pages << log2_page < limit:
+            raise ValueError("the signature has no SHA-256 of each page")
+        for page in range(n_pages):
+            begin, end = page << log2_page, min((page + 1) << log2_page, limit)
+            said = signature[start + first + page * size :][:size]
+            if hashlib.sha256(signed[begin:end]).digest() != said:
+                raise ValueError(f"page {page} is not the one that was signed")
