@@ -45,7 +45,7 @@ APT_INSTALL := [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get u
     DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends
 
 .PHONY: help build environment demo test check format native native-tiles native-aarch64 native-aarch64-quick \
-    aarch64-tools sanitize sanitize-kernels emulated gpu-kit \
+    native-windows aarch64-tools sanitize sanitize-kernels emulated gpu-kit \
     test-clients test-emulated test-llamacpp test-lm-eval test-page test-ray test-ray-quick test-schemas \
     test-python test-slow test-templates test-without-torch python-headers \
     test-vocabularies wheel wheels sdist lint-release bench bench-tools \
@@ -61,6 +61,7 @@ help:
 	@echo "make native    the C++ tests"
 	@echo "make native-tiles  those of Intel's tile unit, emulated: on CPUs with AVX-512 and no tiles"
 	@echo "make native-aarch64  the same for 64-bit ARM, under qemu; native-aarch64-quick: the kernels only"
+	@echo "make native-windows  the same for Windows, compiled by zig, under wine"
 	@echo "make sanitize  the C++ tests under AddressSanitizer, UBSan and ThreadSanitizer"
 	@echo "make sanitize-kernels  the same of the CUDA kernels, on the emulator"
 	@echo "make emulated  an extension with an emulated GPU: PYTHONPATH=build/emulated python"
@@ -372,6 +373,22 @@ $(WHEEL_TOOLS)/.installed: tools/wheels/requirements.txt | $(BIN)/python
 
 wheels: $(WHEEL_TOOLS)/.installed python-headers
 	$(WHEEL_TOOLS)/bin/python -m tools.wheels $(ARGS)
+
+# The native tests for Windows, by zig's compiler, but for those of the emulated GPU and three that fork. There is
+# no Python to try the rest with.
+WINDOWS_TESTS = $(filter-out test_device_double test_new_file test_packed_file,$(AARCH64_TESTS))
+native-windows: export WINEDEBUG := -all
+native-windows: export WINEPREFIX := $(CURDIR)/build/wine
+native-windows: $(WHEEL_TOOLS)/.installed $(VENV)/.build-tools
+	@command -v wine >/dev/null || { $(APT_INSTALL) wine wine64; } || { \
+	    echo "tests for Windows need wine, and it could not be installed: install it" >&2; exit 1; }
+	cmake -S . -B build/windows $(TESTS_BUILD) --toolchain cmake/zig.cmake -DPB_ZIG_TARGET=x86_64-windows-gnu \
+	    -DPB_ZIG=$$($(WHEEL_TOOLS)/bin/python -c 'import ziglang; print(ziglang.__path__[0] + "/zig")') \
+	    -DCMAKE_CROSSCOMPILING_EMULATOR=$$(command -v wine)
+	cmake --build build/windows --target $(WINDOWS_TESTS)
+	wine wineboot --init  # or two tests at once would
+	ctest --test-dir build/windows --output-on-failure --no-tests=error --parallel $(JOBS) \
+	    --tests-regex '^($(subst $(eval ) ,|,$(WINDOWS_TESTS)))(_2|_on_device)?$$'
 
 sdist: $(WHEEL_TOOLS)/.installed
 	$(WHEEL_TOOLS)/bin/python -m tools.wheels.sdist

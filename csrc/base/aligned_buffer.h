@@ -9,8 +9,10 @@
 #include <new>
 #include <utility>
 
-#ifdef __linux__
+#if defined(__linux__)
 #include <sys/mman.h>
+#elif defined(_WIN32)
+#include <malloc.h>
 #endif
 
 namespace pb {
@@ -25,7 +27,7 @@ class AlignedBuffer {
     constexpr size_t kHugePage = size_t{2} << 20;
     const size_t alignment = bytes >= kHugePage ? kHugePage : 64;
     const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-    void* p = std::aligned_alloc(alignment, rounded);
+    void* p = allocate(alignment, rounded);
     if (p == nullptr) throw std::bad_alloc();
 #ifdef __linux__
     // Whole ones only: of the last one, most could be memory that nobody uses.
@@ -57,10 +59,22 @@ class AlignedBuffer {
   explicit operator bool() const { return data_ != nullptr; }
 
  private:
+#ifdef _WIN32
+  static void* allocate(size_t alignment, size_t bytes) {
+    return _aligned_malloc(bytes, alignment);
+  }
+  static void release(void* p) { _aligned_free(p); }
+#else
+  static void* allocate(size_t alignment, size_t bytes) {
+    return std::aligned_alloc(alignment, bytes);
+  }
+  static void release(void* p) { std::free(p); }
+#endif
+
   struct Free {
     std::shared_ptr<const void> owner;  // null: the memory is the buffer's own
     void operator()(std::byte* p) const {
-      if (owner == nullptr) std::free(p);
+      if (owner == nullptr) release(p);
     }
   };
   std::unique_ptr<std::byte, Free> data_;

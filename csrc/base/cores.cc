@@ -86,6 +86,8 @@ Cores read_cores() {
     return sysctlbyname(name.c_str(), &value, &bytes, nullptr, 0) == 0 ? value : 0;
   };
   return {topology_of_macos(number), std::nullopt};
+#elif defined(_WIN32)
+  return {topology_of_windows(), std::nullopt};
 #else
   return read_cores("", allowed_cpus());
 #endif

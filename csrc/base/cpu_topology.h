@@ -1,4 +1,5 @@
-// The physical cores behind logical CPUs, as Linux shows them in /sys and macOS by sysctl.
+// The physical cores behind logical CPUs, as Linux shows them in /sys, macOS by sysctl, and
+// Windows.
 #pragma once
 
 #include <functional>
@@ -26,5 +27,10 @@ CpuTopology read_topology(const std::string& root, const std::vector<int>& allow
 //   number  the value of a name ("hw.physicalcpu"); 0 = there is none
 // https://developer.apple.com/documentation/kernel/1387446-sysctlbyname
 CpuTopology topology_of_macos(const std::function<int(const std::string&)>& number);
+
+#ifdef _WIN32
+// The same from Windows: all cores, whatever this process may run on.
+CpuTopology topology_of_windows();
+#endif
 
 }  // namespace pb

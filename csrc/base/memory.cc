@@ -1,6 +1,10 @@
 #include "base/memory.h"
 
+#ifdef _WIN32
+#include <windows.h>
+#else
 #include <unistd.h>
+#endif
 
 #include <algorithm>
 #include <charconv>
@@ -59,6 +63,13 @@ std::optional<size_t> cgroup_memory(const std::string& mount, std::string_view s
   return least;
 }
 
+#ifdef _WIN32
+size_t available_memory() {
+  MEMORYSTATUSEX status{};
+  status.dwLength = sizeof(status);
+  return GlobalMemoryStatusEx(&status) ? static_cast<size_t>(status.ullAvailPhys) : 0;
+}
+#else
 size_t available_memory() {
   const auto pages = static_cast<size_t>(std::max(0L, sysconf(_SC_PHYS_PAGES)));
   const auto page = static_cast<size_t>(std::max(0L, sysconf(_SC_PAGESIZE)));
@@ -66,5 +77,6 @@ size_t available_memory() {
   const auto left = cgroup_memory("/sys/fs/cgroup", self_cgroup_text());
   return left ? std::min(available, *left) : available;
 }
+#endif
 
 }  // namespace pb

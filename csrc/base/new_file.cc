@@ -1,17 +1,15 @@
 #include "base/new_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <utility>
+
+#include "base/file_calls.h"
 
 namespace pb {
 
@@ -26,8 +24,7 @@ constexpr size_t kPiece = size_t{8} << 20;
 NewFile::NewFile(std::string path) : path_(std::move(path)) {
   temporary_ = path_ + "." + std::to_string(getpid()) + "-" +
                std::to_string(std::random_device{}()) + ".tmp";
-  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
-                 S_IRUSR | S_IWUSR);
+  file_ = file_calls::open_new(temporary_);
   if (file_ < 0) problem_ = temporary_ + ": " + std::strerror(errno);
   piece_.reserve(is_open() ? kPiece : 0);
 }
@@ -35,9 +32,7 @@ NewFile::NewFile(std::string path) : path_(std::move(path)) {
 NewFile::~NewFile() { close_and_remove(); }
 
 size_t NewFile::room() const {
-  struct statvfs status{};
-  if (!is_open() || fstatvfs(file_, &status) != 0) return std::numeric_limits<size_t>::max();
-  return static_cast<size_t>(status.f_bavail) * status.f_frsize;
+  return is_open() ? file_calls::room(file_) : std::numeric_limits<size_t>::max();
 }
 
 void NewFile::write(std::span<const std::byte> bytes) {
@@ -52,7 +47,7 @@ void NewFile::write(std::span<const std::byte> bytes) {
 void NewFile::flush() {
   std::span<const std::byte> left(piece_);
   while (is_open() && !left.empty()) {
-    const ssize_t n = ::write(file_, left.data(), left.size());
+    const std::ptrdiff_t n = file_calls::write(file_, left);
     if (n > 0) {
       left = left.subspan(static_cast<size_t>(n));
     } else if (n == 0 || errno != EINTR) {
@@ -64,19 +59,17 @@ void NewFile::flush() {
 
 void NewFile::overwrite(size_t offset, std::span<const std::byte> bytes) {
   flush();
-  if (!is_open()) return;
-  const ssize_t n = ::pwrite(file_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-  if (n != static_cast<ssize_t>(bytes.size())) fail();
+  if (is_open() && !file_calls::write_at(file_, offset, bytes)) fail();
 }
 
 void NewFile::commit() {
   flush();
   if (!is_open()) return;
   // Closing can bring up what writing did not (a network file system, a quota).
-  const int closed = ::close(std::exchange(file_, -1));
-  if (closed == 0 && std::rename(temporary_.c_str(), path_.c_str()) == 0) return;
+  const bool is_closed = file_calls::close(std::exchange(file_, -1));
+  if (is_closed && file_calls::replace(temporary_, path_)) return;
   problem_ = path_ + ": " + std::strerror(errno);
-  ::unlink(temporary_.c_str());
+  file_calls::remove(temporary_);
 }
 
 void NewFile::give_up(const std::string& why) {
@@ -92,8 +85,8 @@ void NewFile::fail() {
 
 void NewFile::close_and_remove() {
   if (!is_open()) return;
-  ::close(std::exchange(file_, -1));
-  ::unlink(temporary_.c_str());
+  file_calls::close(std::exchange(file_, -1));
+  file_calls::remove(temporary_);
 }
 
 }  // namespace pb

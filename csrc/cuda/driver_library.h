@@ -3,7 +3,11 @@
 
 namespace pb::cuda {
 
+#ifdef _WIN32
+inline constexpr const char* kDriverLibrary = "nvcuda.dll";
+#else
 inline constexpr const char* kDriverLibrary = "libcuda.so.1";
+#endif
 
 class DriverLibrary {
  public:

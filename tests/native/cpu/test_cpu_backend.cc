@@ -1,11 +1,10 @@
 // The CPU backend at load: which target runs, what is packed, what is refused.
-#include <stdlib.h>
-
 #include <algorithm>
 #include <bit>
 
 #include "cpu/pack.h"
 #include "cpu_fixture.h"
+#include "environment.h"
 
 using namespace pb;
 using namespace pb::test;
@@ -13,10 +12,10 @@ using namespace pb::test;
 TEST(the_named_target_runs) {
   for (const cpu::Kernels* target : runnable_targets()) {
     EXPECT_EQ(make_cpu_backend(1, target->name)->target(), target->name);
-    setenv("PYBATCHER_CPU_TARGET", target->name, 1);
+    set_variable("PYBATCHER_CPU_TARGET", target->name);
     EXPECT_EQ(make_cpu_backend(1)->target(), target->name);
   }
-  unsetenv("PYBATCHER_CPU_TARGET");
+  unset_variable("PYBATCHER_CPU_TARGET");
   EXPECT_EQ(make_cpu_backend(1)->target(), cpu::choose_target("", "").name);
 }
 
@@ -31,10 +30,10 @@ TEST(the_scalar_target_is_everywhere) {
 }
 
 TEST(an_unknown_target_is_refused_with_the_choices) {
-  setenv("PYBATCHER_CPU_TARGET", "avx9", 1);
+  set_variable("PYBATCHER_CPU_TARGET", "avx9");
   EXPECT_THROWS(ErrorCode::kConfig, make_cpu_backend(1));
   const std::string message = message_of([] { make_cpu_backend(1); });
-  unsetenv("PYBATCHER_CPU_TARGET");
+  unset_variable("PYBATCHER_CPU_TARGET");
   EXPECT(contains(message, "PYBATCHER_CPU_TARGET"));
   EXPECT(contains(message, "avx9"));
   EXPECT(contains(message, "scalar"));

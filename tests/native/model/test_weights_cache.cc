@@ -161,7 +161,7 @@ TEST(a_damaged_file_is_told_and_replaced) {
     return load_weights(model.config, model.tensors, DType::kF32, *backend, cached_in(directory));
   };
   const auto expected = matrices(load());
-  const std::string path = directory.file(directory.names().front());
+  const std::string path = directory.path() + "/" + directory.names().front();
   const std::string whole = read_file(path);
   std::string flipped = whole;
   flipped[5000] ^= 1;

@@ -1,7 +1,11 @@
 #include "device_double.h"
 
+#ifdef _WIN32
+#include <windows.h>
+#else
 #include <sys/mman.h>
 #include <unistd.h>
+#endif
 
 #include <algorithm>
 #include <cstring>
@@ -17,6 +21,33 @@ constexpr size_t kMostBytes = size_t{1} << 30;  // of addresses; memory is what 
 
 }  // namespace
 
+#ifdef _WIN32
+
+ClosedPages::ClosedPages() {
+  void* pages = VirtualAlloc(nullptr, kMostBytes, MEM_RESERVE, PAGE_NOACCESS);
+  if (pages == nullptr) throw std::bad_alloc();
+  first_ = static_cast<std::byte*>(pages);
+}
+
+ClosedPages::~ClosedPages() { VirtualFree(first_, 0, MEM_RELEASE); }
+
+void ClosedPages::protect(bool is_open) {
+  is_open_ = is_open;
+  const DWORD rights = is_open ? PAGE_READWRITE : PAGE_NOACCESS;
+  if (taken_ > 0)
+    VirtualAlloc(first_, taken_, MEM_COMMIT, rights);  // and sets those of earlier ones
+  DWORD before = 0;
+  if (taken_ > 0) VirtualProtect(first_, taken_, rights, &before);
+}
+
+static size_t page_bytes() {
+  SYSTEM_INFO info{};
+  GetSystemInfo(&info);
+  return info.dwPageSize;
+}
+
+#else
+
 ClosedPages::ClosedPages() {
   void* pages =
       mmap(nullptr, kMostBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -26,19 +57,23 @@ ClosedPages::ClosedPages() {
 
 ClosedPages::~ClosedPages() { munmap(first_, kMostBytes); }
 
+void ClosedPages::protect(bool is_open) {
+  is_open_ = is_open;
+  if (taken_ > 0) mprotect(first_, taken_, is_open ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+static size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
+#endif
+
 std::byte* ClosedPages::take(size_t bytes) {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t page = page_bytes();
   const size_t whole = (bytes + page - 1) / page * page;
   if (whole > kMostBytes - taken_) throw std::bad_alloc();
   std::byte* taken = first_ + taken_;
   taken_ += whole;
   protect(is_open_);
   return taken;
-}
-
-void ClosedPages::protect(bool is_open) {
-  is_open_ = is_open;
-  if (taken_ > 0) mprotect(first_, taken_, is_open ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
 class DeviceDouble::Operation {

@@ -1,0 +1,13 @@
+// Text of Windows: UTF-16 of UTF-8, and what an error says.
+#pragma once
+
+#include <string>
+
+namespace pb {
+
+std::wstring wide(const std::string& utf8);
+
+// What GetLastError() names, for people.
+std::string last_windows_error();
+
+}  // namespace pb
