@@ -134,8 +134,8 @@ def inherited_socket(environ: Mapping[str, str], pid: int) -> socket.socket | No
         raise ConfigError(
             f"LISTEN_FDS is 1, but descriptor {_FIRST_INHERITED} is no socket: {error.strerror}"
         ) from error
-    is_listening = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-    if (sock.family, sock.type, is_listening) != (socket.AF_UNIX, socket.SOCK_STREAM, 1):
+    is_listening = bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    if (sock.family, sock.type, is_listening) != (socket.AF_UNIX, socket.SOCK_STREAM, True):
         sock.detach()
         raise ConfigError(
             "the socket that LISTEN_FDS hands over is no listening unix stream socket: "

@@ -28,18 +28,9 @@ asyncio.run(main())
 """
 
 
-AS_ON_MACOS = Path(__file__).parents[2] / "support" / "as_on_macos"
-
-
 @pytest.fixture(autouse=True)
 def path_to_the_double(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-
-
-@pytest.fixture(params=["Linux", "as on macOS"])
-def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param != "Linux":
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(AS_ON_MACOS), *sys.path]))
 
 
 @pytest.fixture

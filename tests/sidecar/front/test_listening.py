@@ -291,6 +291,7 @@ def test_nobody_can_keep_a_server_waiting_for_ever(
     assert listening.sock.fileno() == -1
 
 
+@pytest.mark.usefixtures("system")
 def test_of_many_that_start_at_once_one_wins(path: Path) -> None:
     leave_stale(path)
     starters = [
@@ -330,6 +331,7 @@ def inherit(sock: socket.socket | int) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.usefixtures("system")
 def test_a_socket_is_taken_from_an_init_system(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as sock, socket.socket(socket.AF_UNIX) as client:
         sock.bind(str(path))

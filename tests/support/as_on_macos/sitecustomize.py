@@ -49,6 +49,8 @@ _setrlimit = resource.setrlimit
 
 
 def _answer(sock: socket.socket, level: int, option: int, *size: int) -> Any:
+    if (level, option) == (socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return option * _getsockopt(sock, level, option)  # the bit itself, and not 1
     if level != 0 or sock.family != socket.AF_UNIX:
         return _getsockopt(sock, level, option, *size)
     # SOL_LOCAL: LOCAL_PEERCRED, a struct xucred, and LOCAL_PEERPID.
