@@ -8,11 +8,10 @@
 #include <thread>
 
 #include "base/cgroup.h"
+#include "base/sysctl_macos.h"
 
-#if defined(__linux__)
+#ifdef __linux__
 #include <sched.h>
-#elif defined(__APPLE__)
-#include <sys/sysctl.h>
 #endif
 
 namespace pb {
@@ -80,12 +79,7 @@ Cores read_cores(const std::string& root, const std::vector<int>& allowed) {
 
 Cores read_cores() {
 #ifdef __APPLE__
-  const auto number = [](const std::string& name) {
-    int value = 0;
-    size_t bytes = sizeof(value);
-    return sysctlbyname(name.c_str(), &value, &bytes, nullptr, 0) == 0 ? value : 0;
-  };
-  return {topology_of_macos(number), std::nullopt};
+  return {topology_of_macos(sysctl_number), std::nullopt};
 #elif defined(_WIN32)
   return {topology_of_windows(), std::nullopt};
 #else

@@ -3,12 +3,11 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/sysctl_macos.h"
 #include "cpu/cpuid.h"
 
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
-#elif defined(__aarch64__) && defined(__APPLE__)
-#include <sys/sysctl.h>
 #endif
 
 namespace pb::cpu {
@@ -60,15 +59,10 @@ constexpr unsigned long kBf16 = 1ul << 14;     // HWCAP2_BF16
 bool has_neon() { return (getauxval(AT_HWCAP) & kAsimdDp) != 0; }
 bool has_neon_i8mm() { return has_neon() && (~getauxval(AT_HWCAP2) & (kI8mm | kBf16)) == 0; }
 #elif defined(__APPLE__)
-bool has_feature(const char* name) {
-  int value = 0;
-  size_t bytes = sizeof(value);
-  return sysctlbyname(name, &value, &bytes, nullptr, 0) == 0 && value != 0;
-}
-bool has_neon() { return has_feature("hw.optional.arm.FEAT_DotProd"); }
+bool has_neon() { return sysctl_number("hw.optional.arm.FEAT_DotProd") != 0; }
 bool has_neon_i8mm() {
-  return has_neon() && has_feature("hw.optional.arm.FEAT_I8MM") &&
-         has_feature("hw.optional.arm.FEAT_BF16");
+  return has_neon() && sysctl_number("hw.optional.arm.FEAT_I8MM") != 0 &&
+         sysctl_number("hw.optional.arm.FEAT_BF16") != 0;
 }
 #else  // a system that is not asked
 bool has_neon() { return false; }

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from as_on_macos import FOLDER
 from serving_doubles import PATIENCE, is_running, serving
 
 from pybatcher import BlockingClient
 
-AS_ON_MACOS = Path(__file__).parents[1] / "support" / "as_on_macos"
 PROMPT = "Once upon a time"
 # Tried in a process of its own first, as it counts far; what is said is short.
 COUNTS_FAR = "( ?[a-z]+){3,40000}"
@@ -21,7 +21,7 @@ COUNTS_FAR = "( ?[a-z]+){3,40000}"
 
 @pytest.mark.slow
 def test_workers_are_replaced_and_others_are_told_who_serves(tmp_path: Path) -> None:
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(AS_ON_MACOS), *sys.path])}
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([FOLDER, *sys.path])}
     command = [
         sys.executable,
         "-c",

@@ -6,12 +6,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from tools.wheels.debian import NotInDebianError, unpack_python
-from tools.wheels.make import ROOT
+from tools.wheels.make import PIP, ROOT
 from tools.wheels.versions import GLIBC, Python
 
 MOST_BYTES = 8_000_000
@@ -62,22 +61,20 @@ def use_here(wheel: Path, python: Python) -> None:
         subprocess.CalledProcessError: it cannot be installed, or a program fails.
     """
     assert python.program is not None
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     with tempfile.TemporaryDirectory() as name:
         room = Path(name)
         subprocess.run([python.program, "-m", "venv", "--without-pip", room / "venv"], check=True)
         program = room / "venv" / "bin" / "python"
-        subprocess.run([*pip, "--python", program, "install", wheel], check=True)
+        subprocess.run([*PIP, "--python", program, "install", wheel], check=True)
         _use([program], room, python.has_gil, _targets("x86_64"), "")
 
 
 def _install_for(platforms: list[str], version: str, wheel: Path, site: Path) -> None:
     """Install a wheel with all it needs in a folder, for another machine than this one."""
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
     options = [f"--platform={platform}" for platform in platforms]
     options += [f"--python-version={version.removesuffix('t')}", "--implementation=cp"]
     options += [f"--abi=cp{version.replace('.', '')}", "--abi=abi3", "--abi=none"]
-    command = [*pip, "--only-binary=:all:", *options, "--target", site, wheel]
+    command = [*PIP, "install", "--only-binary=:all:", *options, "--target", site, wheel]
     subprocess.run(command, check=True)
 
 

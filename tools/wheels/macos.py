@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import struct
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,46 @@ def with_headers(python: Python, folder: Path) -> Python:
     return replace(python, headers=(mine,), program=None)
 
 
+@dataclass(frozen=True)
+class _Extension:
+    """What a file of macOS says of itself.
+
+    asked: symbols that whatever is loaded is to have.
+    signature: empty where there is none.
+    """
+
+    cpu: str
+    oldest: list[int]
+    libraries: set[str]
+    exported: set[str]
+    asked: set[str]
+    signature: bytes
+
+
+def _read(file: Path) -> _Extension | None:
+    """Return None for a file of another kind."""
+    import lief
+
+    lief.logging.disable()
+    fat = lief.MachO.parse(str(file))
+    if fat is None:
+        return None
+    binary: Any = fat.at(0)
+    own = lief.MachO.LoadCommand.TYPE.ID_DYLIB
+    return _Extension(
+        cpu=binary.header.cpu_type.name,
+        oldest=binary.build_version.minos,
+        libraries={library.name for library in binary.libraries if library.command != own},
+        exported={symbol.name for symbol in binary.exported_symbols},
+        asked={
+            binding.symbol.name
+            for binding in binary.dyld_info.bindings
+            if binding.library_ordinal == _FLAT_LOOKUP
+        },
+        signature=bytes(binary.code_signature.content) if binary.code_signature else b"",
+    )
+
+
 def check(file: Path) -> None:
     """Check that the loader of a Mac takes an extension: nothing of this can be tried here.
 
@@ -41,35 +81,24 @@ def check(file: Path) -> None:
         ValueError: it needs a newer macOS, or libraries or symbols that are not there, is no
             extension, or is not signed, without which Macs with ARM run no code.
     """
-    import lief
-
-    lief.logging.disable()
-    fat = lief.MachO.parse(str(file))
-    if fat is None:
+    found = _read(file)
+    if found is None:
         raise ValueError(f"{file.name} is no file of macOS")
-    binary: Any = fat.at(0)
-    if binary.header.cpu_type != lief.MachO.Header.CPU_TYPE.ARM64:
-        raise ValueError(f"{file.name} is for {binary.header.cpu_type}, not for ARM")
-    oldest = binary.build_version.minos
-    if oldest > [*map(int, MACOS.split(".")), 0]:
-        raise ValueError(f"{file.name} needs macOS {oldest}; it is to run on {MACOS}")
-    own = lief.MachO.LoadCommand.TYPE.ID_DYLIB
-    names = {library.name for library in binary.libraries if library.command != own}
-    if names - {_SYSTEM}:
-        raise ValueError(f"{file.name} needs {sorted(names - {_SYSTEM})}, which Macs do not have")
-    if "_PyInit__core" not in {symbol.name for symbol in binary.exported_symbols}:
+    if found.cpu != "ARM64":
+        raise ValueError(f"{file.name} is for {found.cpu}, not for ARM")
+    if found.oldest > [*map(int, MACOS.split(".")), 0]:
+        raise ValueError(f"{file.name} needs macOS {found.oldest}; it is to run on {MACOS}")
+    missing = sorted(found.libraries - {_SYSTEM})
+    if missing:
+        raise ValueError(f"{file.name} needs {missing}, which Macs do not have")
+    if "_PyInit__core" not in found.exported:
         raise ValueError(f"{file.name} exports no PyInit__core")
-    asked = {
-        binding.symbol.name
-        for binding in binary.dyld_info.bindings
-        if binding.library_ordinal == _FLAT_LOOKUP
-    }
-    strange = sorted(name for name in asked if not name.startswith(("_Py", "__Py")))
+    strange = sorted(name for name in found.asked if not name.startswith(("_Py", "__Py")))
     if strange:
         raise ValueError(f"{file.name} asks Python's program for {strange}")
-    if binary.code_signature is None:
+    if not found.signature:
         raise ValueError(f"{file.name} is not signed")
-    check_signature(file.read_bytes(), bytes(binary.code_signature.content))
+    check_signature(file.read_bytes(), found.signature)
 
 
 def check_signature(signed: bytes, signature: bytes) -> None:

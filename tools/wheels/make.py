@@ -17,6 +17,7 @@ from pathlib import Path
 from tools.wheels.versions import GLIBC, Python, platform_tag, zig_target
 
 ROOT = Path(__file__).resolve().parents[2]
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 # Of files in wheels: the same sources make the same bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -29,9 +30,8 @@ def pure_wheel(folder: Path) -> Path:
     """Return a wheel of all but the extension, as the build backend makes it."""
     for old in folder.glob("*.whl"):
         old.unlink()
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "wheel"]
     options = ["--no-build-isolation", "--no-deps", "--config-settings", "wheel.cmake=false"]
-    _run([*pip, *options, "--wheel-dir", folder, "."])
+    _run([*PIP, "wheel", *options, "--wheel-dir", folder, "."])
     return next(folder.glob("*.whl"))
 
 

@@ -8,6 +8,12 @@
 
 namespace {
 
+void expect_topology(const pb::CpuTopology& found, int n_cpus, int n_cores, int n_slow) {
+  EXPECT_EQ(found.n_cpus, n_cpus);
+  EXPECT_EQ(found.n_cores, n_cores);
+  EXPECT_EQ(found.n_slow, n_slow);
+}
+
 class FakeMachine : public pb::test::FakeCgroups {
  public:
   explicit FakeMachine(const std::string& online) { device("system/cpu/online", online + "\n"); }
@@ -29,10 +35,7 @@ class FakeMachine : public pb::test::FakeCgroups {
     for (int i = begin; i < end; ++i) cpu(i, "topology/core_cpus_list", std::to_string(i));
   }
   void expect(const std::vector<int>& allowed, int n_cpus, int n_cores, int n_slow) const {
-    const pb::CpuTopology found = pb::read_topology(path(), allowed);
-    EXPECT_EQ(found.n_cpus, n_cpus);
-    EXPECT_EQ(found.n_cores, n_cores);
-    EXPECT_EQ(found.n_slow, n_slow);
+    expect_topology(pb::read_topology(path(), allowed), n_cpus, n_cores, n_slow);
   }
 };
 
@@ -145,16 +148,11 @@ TEST(macos_says_how_many_cores_of_which_level_there_are) {
                                           {"hw.perflevel0.physicalcpu", 6},
                                           {"hw.perflevel1.physicalcpu", 4}});
   EXPECT_EQ(found.n_online, 10);
-  EXPECT_EQ(found.n_cpus, 10);
-  EXPECT_EQ(found.n_cores, 10);
-  EXPECT_EQ(found.n_slow, 4);
+  expect_topology(found, 10, 10, 4);
 }
 
 TEST(a_mac_with_threads_of_a_core_has_one_level) {
-  const pb::CpuTopology found = of_macos({{"hw.logicalcpu", 16}, {"hw.physicalcpu", 8}});
-  EXPECT_EQ(found.n_cpus, 16);
-  EXPECT_EQ(found.n_cores, 8);
-  EXPECT_EQ(found.n_slow, 0);
+  expect_topology(of_macos({{"hw.logicalcpu", 16}, {"hw.physicalcpu", 8}}), 16, 8, 0);
 }
 
 TEST(a_mac_that_says_nothing_or_what_cannot_be_has_a_core) {
@@ -165,8 +163,7 @@ TEST(a_mac_that_says_nothing_or_what_cannot_be_has_a_core) {
                                           {"hw.nperflevels", 3},
                                           {"hw.perflevel1.physicalcpu", 2},
                                           {"hw.perflevel2.physicalcpu", 7}});
-  EXPECT_EQ(found.n_cores, 4);
-  EXPECT_EQ(found.n_slow, 3);
+  expect_topology(found, 4, 4, 3);
 }
 
 PB_TEST_MAIN()

@@ -14,8 +14,6 @@ using namespace pb::test;
 
 namespace {
 
-std::span<const std::byte> bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
-
 std::string mapped(const std::string& path) {
   std::string problem;
   const auto file = MappedFile::open(path, &problem);

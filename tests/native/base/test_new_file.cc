@@ -15,8 +15,6 @@
 namespace pb::test {
 namespace {
 
-std::span<const std::byte> bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
-
 // What open() says of a file; "" where it takes it.
 std::string fault(const std::string& path) {
   std::string problem;

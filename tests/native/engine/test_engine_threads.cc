@@ -83,7 +83,7 @@ Outcome outcome_of(std::unique_ptr<Backend> backend, int n_ubatch) {
     next.push_back(some_tokens(1 + i % 5, i));
   }
   Outcome outcome;
-  for (int round = 0; round < 6; ++round) {
+  for (int round = 0; round < 12; ++round) {
     std::vector<std::vector<float>> logprobs(48);
     std::vector<StepEntry> entries;
     for (int i = 0; i < 48; ++i) {
@@ -124,7 +124,7 @@ Outcome outcome_of(std::unique_ptr<Backend> backend, int n_ubatch) {
 TEST(threads_change_neither_bits_nor_order) {
   const Outcome expected = outcome_of(std::make_unique<NaiveBackend>(), 512);
   EXPECT(expected.tokens.size() > 240);
-  EXPECT(expected.n_accepted > 4);  // libc++ gives the model other weights than libstdc++
+  EXPECT(expected.n_accepted > 10);
   for (int n_ubatch : {1, 7, 512}) {
     for (int repeat = 0; repeat < 3; ++repeat) {
       EXPECT(outcome_of(std::make_unique<PooledBackend>(), n_ubatch) == expected);

@@ -33,11 +33,11 @@ ClosedPages::~ClosedPages() { VirtualFree(first_, 0, MEM_RELEASE); }
 
 void ClosedPages::protect(bool is_open) {
   is_open_ = is_open;
+  if (taken_ == 0) return;
   const DWORD rights = is_open ? PAGE_READWRITE : PAGE_NOACCESS;
-  if (taken_ > 0)
-    VirtualAlloc(first_, taken_, MEM_COMMIT, rights);  // and sets those of earlier ones
   DWORD before = 0;
-  if (taken_ > 0) VirtualProtect(first_, taken_, rights, &before);
+  VirtualAlloc(first_, taken_, MEM_COMMIT, rights);  // those that are new
+  VirtualProtect(first_, taken_, rights, &before);
 }
 
 static size_t page_bytes() {

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,10 @@ class TemporaryDirectory {
  private:
   std::filesystem::path path_;
 };
+
+inline std::span<const std::byte> bytes(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
 
 inline std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

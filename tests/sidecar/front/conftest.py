@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
+from as_on_macos import FOLDER
 
-AS_ON_MACOS = Path(__file__).parents[2] / "support" / "as_on_macos"
+
+@pytest.fixture
+def path_for_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs find what the test finds."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
 
 
 @pytest.fixture(params=["Linux", "as on macOS"])
-def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sets PYTHONPATH for programs; they find there what the test finds, too."""
-    first = [] if request.param == "Linux" else [str(AS_ON_MACOS)]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*first, *sys.path]))
+def system(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, path_for_doubles: None
+) -> None:
+    """Which system it is for programs."""
+    if request.param == "as on macOS":
+        monkeypatch.setenv("PYTHONPATH", FOLDER, prepend=os.pathsep)

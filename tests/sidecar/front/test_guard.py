@@ -16,6 +16,8 @@ from serving_doubles import PATIENCE, is_running
 
 from pybatcher.sidecar.front.guard import PARENT_VARIABLE
 
+pytestmark = pytest.mark.usefixtures("path_for_doubles")
+
 FRONT = """
 import asyncio, sys
 from pybatcher.sidecar.front.worker_process import WorkerProcess
@@ -26,11 +28,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@pytest.fixture(autouse=True)
-def path_to_the_double(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
 
 
 @pytest.fixture

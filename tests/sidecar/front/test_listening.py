@@ -21,9 +21,10 @@ from pybatcher.sidecar.front.listening import (
     inherited_socket,
     open_socket,
 )
-from pybatcher.sidecar.protocol.address import default_socket_path
 
 PATIENCE = 60.0
+pytestmark = pytest.mark.usefixtures("path_for_doubles")
+
 DOUBLE = Path(__file__).parents[2] / "support" / "listening_double.py"
 
 
@@ -37,11 +38,6 @@ def nothing_is_left_open() -> Iterator[None]:
     before = len(os.listdir("/proc/self/fd"))
     yield
     assert len(os.listdir("/proc/self/fd")) <= before  # fewer: what was garbage is collected
-
-
-@pytest.fixture(autouse=True)
-def path_for_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
 
 
 def refusal(path: Path | str, **options: object) -> str:
@@ -386,17 +382,3 @@ def test_what_is_meant_for_another_process_is_not_taken() -> None:
 def test_one_socket_is_served(count: str) -> None:
     with pytest.raises(ConfigError, match=f"^LISTEN_FDS is '{count}'; one socket can be served"):
         inherited_socket({"LISTEN_PID": "7", "LISTEN_FDS": count}, 7)
-
-
-def test_the_path_where_none_is_given() -> None:
-    assert default_socket_path({"XDG_RUNTIME_DIR": "/run/user/5"}) == Path(
-        "/run/user/5/pybatcher.sock"
-    )
-    named = {"PYBATCHER_SOCKET": "there.sock", "XDG_RUNTIME_DIR": "/run/user/5"}
-    assert default_socket_path(named) == Path("there.sock")
-    assert default_socket_path({**named, "PYBATCHER_SOCKET": ""}) == Path(
-        "/run/user/5/pybatcher.sock"
-    )
-    for environ in ({}, {"XDG_RUNTIME_DIR": ""}, {"XDG_RUNTIME_DIR": "run"}):
-        with pytest.raises(ConfigError, match="give a path for the socket"):
-            default_socket_path(environ)

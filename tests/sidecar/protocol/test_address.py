@@ -16,7 +16,17 @@ def test_it_is_in_the_directory_that_is_the_users_own() -> None:
     assert path == Path("/run/user/7/pybatcher.sock")
 
 
-@pytest.mark.parametrize("environ", [{}, {"XDG_RUNTIME_DIR": ""}, {"XDG_RUNTIME_DIR": "run/7"}])
+def test_a_path_that_is_named_comes_first() -> None:
+    named = {"PYBATCHER_SOCKET": "there.sock", "XDG_RUNTIME_DIR": "/run/user/5"}
+    assert default_socket_path(named) == Path("there.sock")
+    unnamed = {**named, "PYBATCHER_SOCKET": ""}
+    assert default_socket_path(unnamed) == Path("/run/user/5/pybatcher.sock")
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [{}, {"XDG_RUNTIME_DIR": ""}, {"XDG_RUNTIME_DIR": "run"}, {"XDG_RUNTIME_DIR": "run/7"}],
+)
 def test_without_one_the_way_out_is_said(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="give a path for the socket") as caught:
         default_socket_path(environ)

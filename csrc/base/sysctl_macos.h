@@ -1,0 +1,19 @@
+// What macOS tells of the machine by name.
+#pragma once
+
+#ifdef __APPLE__
+#include <sys/sysctl.h>
+
+#include <string>
+
+namespace pb {
+
+// The value of a name that has an int ("hw.physicalcpu"); 0 where there is none.
+inline int sysctl_number(const std::string& name) {
+  int value = 0;
+  size_t bytes = sizeof(value);
+  return sysctlbyname(name.c_str(), &value, &bytes, nullptr, 0) == 0 ? value : 0;
+}
+
+}  // namespace pb
+#endif
