@@ -38,9 +38,9 @@ from .loading import (
     kept_matrices,
     open_model,
 )
-from .loading.cores import Cores
-from .loading.cuda import CudaDevice, CudaInfo
 from .loading.weights_cache import cache_for
+from .machine.cores import Cores
+from .machine.cuda import CudaDevice, CudaInfo
 from .params import SamplingParams
 from .params.config import BLOCK_SIZE, BlockSize, CachePlace, ContextSize, EngineConfig
 from .scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult

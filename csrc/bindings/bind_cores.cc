@@ -9,7 +9,7 @@ namespace py = pybind11;
 namespace pb::bindings {
 namespace {
 
-// The fields of Cores in pybatcher/loading/cores.py.
+// The fields of Cores in pybatcher/machine/cores.py.
 py::dict cores() {
   const Cores found = read_cores();
   py::dict d;

@@ -17,8 +17,8 @@ from .options import ModelOption, takes_options
 if TYPE_CHECKING:
     from ..engine import Engine
     from ..loading import LoadedModel, ModelConfig
-    from ..loading.cores import Cores
-    from ..loading.cuda import CudaInfo
+    from ..machine.cores import Cores
+    from ..machine.cuda import CudaInfo
 
 __all__ = ["info"]
 

@@ -5,12 +5,12 @@ Pure Python and numpy: no compiled engine, and torch only where the caller passe
 
 from __future__ import annotations
 
-from .conversion import convert_tensors, engine_dtype, kept_matrices
-from .loaded_model import LoadedModel, TokenizerParts
+from .checkpoints.loaded_model import LoadedModel, TokenizerParts
+from .checkpoints.model_config import ModelConfig
+from .checkpoints.tensors import Tensor
+from .convert.conversion import convert_tensors, engine_dtype, kept_matrices
+from .convert.quant_mix import ENGINE_DTYPE, MIXTURES, convert_to_mixture
 from .loader import open_model
-from .mixtures import ENGINE_DTYPE, MIXTURES, convert_to_mixture
-from .model_config import ModelConfig
-from .tensors import Tensor
 from .torch_module import from_torch
 
 __all__ = [

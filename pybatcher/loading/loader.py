@@ -12,18 +12,18 @@ from pathlib import Path
 
 from ..errors import ModelFormatError
 from ..models.hub import find_model, name_of
-from .blueprint import EMBEDDING
-from .checkpoint import map_checkpoint, weight_files
+from .checkpoints.blueprint import EMBEDDING
+from .checkpoints.fingerprint import fingerprint
+from .checkpoints.json_file import read_fields
+from .checkpoints.loaded_model import LoadedModel
+from .checkpoints.tensors import Tensor
 from .families import read_blueprint
-from .fingerprint import fingerprint
-from .gguf_file import is_gguf
-from .gguf_model import open_gguf
-from .json_file import read_fields
-from .loaded_model import LoadedModel
-from .quantised import read_scheme, with_matrices
-from .sentence_transformers import read_embedding_defaults
-from .tensors import Tensor
-from .tokenizer_files import read_tokenizer
+from .gguf.file import is_gguf
+from .gguf.model import open_gguf
+from .safetensors.checkpoint import map_checkpoint, weight_files
+from .safetensors.quantised import read_scheme, with_matrices
+from .safetensors.sentence_transformers import read_embedding_defaults
+from .tokenizers.tokenizer_files import read_tokenizer
 
 __all__ = ["SHIPPED_MODEL", "open_model"]
 

@@ -9,13 +9,13 @@ from tokenizers import Tokenizer as TokenizerBackend
 
 from ..errors import ModelFormatError
 from ..params.embedding_defaults import EmbeddingDefaults
-from .added_tokens import SPECIAL_TOKENS
-from .blueprint import EMBEDDING
+from .checkpoints.blueprint import EMBEDDING
+from .checkpoints.fields import Fields
+from .checkpoints.loaded_model import LoadedModel, TokenizerParts
+from .checkpoints.tensors import Tensor
 from .families import BASE_CLASSES, CLASSES, ENCODER_CLASSES, read_blueprint
-from .fields import Fields
-from .loaded_model import LoadedModel, TokenizerParts
-from .tensors import Tensor
-from .tokenizer_files import build_parts, private_backend
+from .tokenizers.added_tokens import SPECIAL_TOKENS
+from .tokenizers.tokenizer_files import build_parts, private_backend
 
 __all__ = ["from_torch"]
 

@@ -12,8 +12,9 @@ from attacked_engine import OPTIONS, PROMPT
 
 from pybatcher import _core, errors
 from pybatcher.engine import Engine
-from pybatcher.loading import LoadedModel, Tensor, from_torch, limits
-from pybatcher.loading.rope import Rope
+from pybatcher.loading import LoadedModel, Tensor, from_torch
+from pybatcher.loading.checkpoints import limits
+from pybatcher.loading.checkpoints.rope import Rope
 from pybatcher.params.config import EngineConfig
 from pybatcher.testing.checkpoints import make_module
 

@@ -19,7 +19,7 @@ from gguf_files import array, pair, raw_gguf, tensor, text, write_gguf
 from pybatcher.engine import Engine
 from pybatcher.errors import ModelFormatError, PybatcherError
 from pybatcher.loading import from_torch
-from pybatcher.loading.gguf_model import open_gguf
+from pybatcher.loading.gguf.model import open_gguf
 from pybatcher.params.config import EngineConfig
 from pybatcher.testing.checkpoints import make_checkpoint, make_module
 

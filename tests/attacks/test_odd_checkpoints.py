@@ -25,11 +25,11 @@ from quantised_files import (
 )
 
 from pybatcher.errors import ModelFormatError
-from pybatcher.loading.fields import Fields
-from pybatcher.loading.gguf_architectures import ARCHITECTURES
-from pybatcher.loading.gguf_config import read_config
-from pybatcher.loading.gguf_tokenizer import read_tokenizer
-from pybatcher.loading.quantised import StoredWeight, read_scheme, with_matrices
+from pybatcher.loading.checkpoints.fields import Fields
+from pybatcher.loading.gguf.gguf_architectures import ARCHITECTURES
+from pybatcher.loading.gguf.gguf_config import read_config
+from pybatcher.loading.safetensors.quantised import StoredWeight, read_scheme, with_matrices
+from pybatcher.loading.tokenizers.gguf_tokenizer import read_tokenizer
 
 SHAPE = (40, 64)
 HOSTILE = "\ud800\n" + "y" * 10_000

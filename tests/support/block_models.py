@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from pybatcher import _core
 from pybatcher.loading import LoadedModel
-from pybatcher.loading.rounding import to_bf16
-from pybatcher.loading.tensors import Tensor, as_f32
+from pybatcher.loading.checkpoints.rounding import to_bf16
+from pybatcher.loading.checkpoints.tensors import Tensor, as_f32
 
 _GROUP = 32
 _IQ4_NL_NUMBERS = np.array(

@@ -13,8 +13,8 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence, Split
 from tokenizers.processors import TemplateProcessing
 
 from pybatcher.loading import TokenizerParts
-from pybatcher.loading.fields import Fields
-from pybatcher.loading.gguf_tokenizer import read_tokenizer
+from pybatcher.loading.checkpoints.fields import Fields
+from pybatcher.loading.tokenizers.gguf_tokenizer import read_tokenizer
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 WORDS = [" the fox looked at the river and don't it's 2024 1234", "日本語 naïve é\n\n  x", "// a_b"]

@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
-from pybatcher.loading.fields import Fields
-from pybatcher.loading.quantised import StoredWeight, read_scheme, with_matrices
-from pybatcher.loading.tensors import Tensor
+from pybatcher.loading.checkpoints.fields import Fields
+from pybatcher.loading.checkpoints.tensors import Tensor
+from pybatcher.loading.safetensors.quantised import StoredWeight, read_scheme, with_matrices
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

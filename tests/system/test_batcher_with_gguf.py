@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from pybatcher import Batcher, Completion, Engine, ModelFormatError
 from pybatcher.cli import make_app
-from pybatcher.loading import conversion
+from pybatcher.loading.convert import conversion
 from pybatcher.models import tiny_path
 
 PROMPTS = ("Once upon a time", "The fox looked at 12 stars.", "A", "\n\nWhy? \u2013 caf\u00e9")

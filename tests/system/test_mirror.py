@@ -20,7 +20,7 @@ ELSEWHERE = {
     # Opens a model for a batcher: tested through one.
     "serving/runtime.py": "system/test_resume_with_engine.py",
     # What all types of tokenizers of a GGUF share.
-    "loading/gguf_vocabulary.py": "loading/test_gguf_tokenizer.py",
+    "loading/tokenizers/gguf_vocabulary.py": "loading/tokenizers/test_gguf_tokenizer.py",
     # Plain values, and a protocol.
     "scheduling/plan.py": "scheduling/test_forms.py",
     # What commands print, run as a user runs them.
@@ -29,10 +29,10 @@ ELSEWHERE = {
     "cli/info.py": "cli/test_cli.py",
     "cli/serve.py": "sidecar/front/test_server.py",
     # Plain values.
-    "loading/model_config.py": "loading/families/test_gemma4.py",
-    "loading/moe.py": "loading/families/test_gemma4_moe.py",
+    "loading/checkpoints/model_config.py": "loading/families/test_gemma4.py",
+    "loading/checkpoints/moe.py": "loading/families/test_gemma4_moe.py",
     # A part of what metadata describe.
-    "loading/gguf_rope.py": "loading/test_gguf_config.py",
+    "loading/gguf/gguf_rope.py": "loading/gguf/test_gguf_config.py",
     # Grammars of calls, as parts of those of whole responses.
     "text/responses/call_grammar.py": "text/responses/test_response_grammar.py",
     # Handlers and what they share, asked by OpenAI's own client.

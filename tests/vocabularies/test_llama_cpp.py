@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, normalizers
 
-from pybatcher.loading.gguf_file import map_gguf
-from pybatcher.loading.gguf_tokenizer import read_tokenizer
+from pybatcher.loading.gguf.file import map_gguf
+from pybatcher.loading.tokenizers.gguf_tokenizer import read_tokenizer
 
 FOLDER = Path(os.environ.get("PYBATCHER_VOCABULARIES", os.devnull))
 ALL = sorted(FOLDER.glob("*/ggml-vocab-*.gguf"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..blueprint import Blueprint
-from ..fields import Fields, shown
+from ..checkpoints.blueprint import Blueprint
+from ..checkpoints.fields import Fields, shown
 from . import (
     bert,
     gemma,

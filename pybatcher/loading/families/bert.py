@@ -12,11 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..blueprint import EMBEDDING, Blueprint
-from ..fields import Fields
-from ..limits import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY, MAX_WIDTH
-from ..model_config import ModelConfig
-from ..tensors import TensorRule
+from ..checkpoints.blueprint import EMBEDDING, Blueprint
+from ..checkpoints.fields import Fields
+from ..checkpoints.limits import (
+    MAX_HEAD_DIM,
+    MAX_HEADS,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    MAX_VOCABULARY,
+    MAX_WIDTH,
+)
+from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.tensors import TensorRule
 
 __all__ = ["read", "rules"]
 

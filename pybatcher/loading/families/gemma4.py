@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..blueprint import LAYER_INPUTS, TEXT_PREFIXES, Blueprint
-from ..fields import Fields
-from ..layer_types import read_sliding_layers
-from ..limits import MAX_HEAD_DIM, MAX_HEADS, MAX_POSITIONS, MAX_VOCABULARY, MAX_WIDTH
-from ..llama_config import LlamaSizes, llama_config, read_sizes
-from ..model_config import LayerShape, ModelConfig
-from ..moe import MoeConfig
-from ..rope import Rope, read_proportional_rope, read_rope
-from ..tensors import TensorRule
+from ..checkpoints.blueprint import LAYER_INPUTS, TEXT_PREFIXES, Blueprint
+from ..checkpoints.fields import Fields
+from ..checkpoints.layer_types import read_sliding_layers
+from ..checkpoints.limits import MAX_HEAD_DIM, MAX_HEADS, MAX_POSITIONS, MAX_VOCABULARY, MAX_WIDTH
+from ..checkpoints.llama_config import LlamaSizes, llama_config, read_sizes
+from ..checkpoints.model_config import LayerShape, ModelConfig
+from ..checkpoints.moe import MoeConfig
+from ..checkpoints.rope import Rope, read_proportional_rope, read_rope
+from ..checkpoints.tensors import TensorRule
 from . import gemma, gemma4_moe, llama
 
 __all__ = ["read", "read_multimodal", "rules", "shared_layers", "with_parts"]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..fields import Fields
-from ..limits import MAX_WIDTH
-from ..model_config import ModelConfig
-from ..moe import MoeConfig
-from ..tensors import TensorRule
+from ..checkpoints.fields import Fields
+from ..checkpoints.limits import MAX_WIDTH
+from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.moe import MoeConfig
+from ..checkpoints.tensors import TensorRule
 from .moe import read_n_experts, stacked_parts
 
 __all__ = ["expert_rules", "norm_rules", "read_moe", "router_factor"]

@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..blueprint import Blueprint
-from ..fields import Fields
-from ..layer_types import read_sliding_layers
-from ..limits import MAX_POSITIONS
-from ..llama_config import read_sizes
-from ..model_config import ModelConfig
-from ..moe import MoeConfig
-from ..rope import Rope, read_rope
-from ..tensors import TensorRule
+from ..checkpoints.blueprint import Blueprint
+from ..checkpoints.fields import Fields
+from ..checkpoints.layer_types import read_sliding_layers
+from ..checkpoints.limits import MAX_POSITIONS
+from ..checkpoints.llama_config import read_sizes
+from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.moe import MoeConfig
+from ..checkpoints.rope import Rope, read_rope
+from ..checkpoints.tensors import TensorRule
 from . import llama
 from .moe import read_n_experts
 

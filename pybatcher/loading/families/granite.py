@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..blueprint import Blueprint
-from ..fields import Fields
-from ..llama_config import SizeNames
-from ..model_config import ModelConfig
-from ..tensors import TensorRule
+from ..checkpoints.blueprint import Blueprint
+from ..checkpoints.fields import Fields
+from ..checkpoints.llama_config import SizeNames
+from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.tensors import TensorRule
 from . import llama
 
 __all__ = ["read", "read_hybrid", "with_multipliers"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..blueprint import Blueprint
-from ..fields import Fields
+from ..checkpoints.blueprint import Blueprint
+from ..checkpoints.fields import Fields
 from . import llama
 
 __all__ = ["read"]

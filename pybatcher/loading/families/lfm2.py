@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..blueprint import TEXT_PREFIXES, Blueprint
-from ..fields import Fields
-from ..limits import MAX_CONV_SIZE, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH
-from ..llama_config import llama_config, read_sizes
-from ..model_config import ModelConfig
-from ..moe import MoeConfig
-from ..rope import read_rope
-from ..short_conv import ShortConvConfig
-from ..tensors import TensorRule
+from ..checkpoints.blueprint import TEXT_PREFIXES, Blueprint
+from ..checkpoints.fields import Fields
+from ..checkpoints.limits import MAX_CONV_SIZE, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH
+from ..checkpoints.llama_config import llama_config, read_sizes
+from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.moe import MoeConfig
+from ..checkpoints.rope import read_rope
+from ..checkpoints.short_conv import ShortConvConfig
+from ..checkpoints.tensors import TensorRule
 from . import llama, moe
 
 __all__ = ["MIN_CONV_SIZE", "read", "read_multimodal", "rules", "with_short_conv"]

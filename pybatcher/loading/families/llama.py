@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..blueprint import EMBEDDING, HEAD, Blueprint
-from ..fields import Fields
-from ..layer_types import read_sliding_layers
-from ..limits import MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY
-from ..llama_config import SizeNames, llama_config, read_sizes
-from ..model_config import ModelConfig
-from ..rope import Rope, read_rope
-from ..tensors import TensorRule
+from ..checkpoints.blueprint import EMBEDDING, HEAD, Blueprint
+from ..checkpoints.fields import Fields
+from ..checkpoints.layer_types import read_sliding_layers
+from ..checkpoints.limits import MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY
+from ..checkpoints.llama_config import SizeNames, llama_config, read_sizes
+from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.rope import Rope, read_rope
+from ..checkpoints.tensors import TensorRule
 
 __all__ = [
     "NAMES",

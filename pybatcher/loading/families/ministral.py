@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..blueprint import TEXT_PREFIXES, Blueprint
-from ..fields import Fields
-from ..limits import MAX_POSITIONS
-from ..llama_config import read_sizes
-from ..model_config import ModelConfig
-from ..rope import read_original_positions, read_rope
+from ..checkpoints.blueprint import TEXT_PREFIXES, Blueprint
+from ..checkpoints.fields import Fields
+from ..checkpoints.limits import MAX_POSITIONS
+from ..checkpoints.llama_config import read_sizes
+from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.rope import read_original_positions, read_rope
 from . import llama
 
 __all__ = ["QUERY_BETA", "read", "read_multimodal", "with_query_beta"]

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..blueprint import EMBEDDING, Blueprint
-from ..fields import Fields
-from ..layer_types import read_ropes, read_sliding_layers
-from ..limits import MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY
-from ..llama_config import read_sizes
-from ..model_config import ModelConfig
-from ..tensors import TensorRule
+from ..checkpoints.blueprint import EMBEDDING, Blueprint
+from ..checkpoints.fields import Fields
+from ..checkpoints.layer_types import read_ropes, read_sliding_layers
+from ..checkpoints.limits import MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY
+from ..checkpoints.llama_config import read_sizes
+from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.tensors import TensorRule
 from . import llama
 
 __all__ = ["read", "rules"]

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..blueprint import Blueprint
-from ..fields import Fields
-from ..limits import MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH
-from ..model_config import ModelConfig
-from ..moe import MAX_EXPERTS, MAX_EXPERTS_OF_MODEL, MoeConfig
-from ..tensors import TensorRule
+from ..checkpoints.blueprint import Blueprint
+from ..checkpoints.fields import Fields
+from ..checkpoints.limits import MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH
+from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.moe import MAX_EXPERTS, MAX_EXPERTS_OF_MODEL, MoeConfig
+from ..checkpoints.tensors import TensorRule
 from . import llama
 
 __all__ = [

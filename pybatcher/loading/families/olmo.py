@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..blueprint import Blueprint
-from ..fields import Fields
-from ..layer_types import read_ropes, read_sliding_layers
-from ..limits import MAX_POSITIONS, MAX_VOCABULARY
-from ..llama_config import llama_config, read_sizes
-from ..model_config import ModelConfig
-from ..rope import read_rope
-from ..tensors import TensorRule
+from ..checkpoints.blueprint import Blueprint
+from ..checkpoints.fields import Fields
+from ..checkpoints.layer_types import read_ropes, read_sliding_layers
+from ..checkpoints.limits import MAX_POSITIONS, MAX_VOCABULARY
+from ..checkpoints.llama_config import llama_config, read_sizes
+from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.rope import read_rope
+from ..checkpoints.tensors import TensorRule
 from . import llama
 
 __all__ = ["post_normed", "read", "rules"]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..blueprint import Blueprint
-from ..fields import Fields
-from ..limits import MAX_POSITIONS
-from ..llama_config import read_sizes
-from ..model_config import ModelConfig
-from ..rope import Rope, read_rope, read_rotary_dim, rotary_order
-from ..tensors import TensorRule
+from ..checkpoints.blueprint import Blueprint
+from ..checkpoints.fields import Fields
+from ..checkpoints.limits import MAX_POSITIONS
+from ..checkpoints.llama_config import read_sizes
+from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.rope import Rope, read_rope, read_rotary_dim, rotary_order
+from ..checkpoints.tensors import TensorRule
 from . import llama
 
 __all__ = ["fused_rules", "read"]

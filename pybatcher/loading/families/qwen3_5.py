@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..blueprint import TEXT_PREFIXES, Blueprint
-from ..delta import DeltaConfig
-from ..fields import Fields
-from ..layer_types import read_layer_types
-from ..limits import MAX_CONV_SIZE, MAX_HEAD_DIM, MAX_HEADS, MAX_VOCABULARY, MAX_WIDTH
-from ..llama_config import llama_config, read_sizes
-from ..model_config import ModelConfig
-from ..moe import MoeConfig
-from ..rope import read_rope, read_rotary_dim, rotary_order
-from ..tensors import TensorRule
+from ..checkpoints.blueprint import TEXT_PREFIXES, Blueprint
+from ..checkpoints.fields import Fields
+from ..checkpoints.gated_delta_net import DeltaConfig
+from ..checkpoints.layer_types import read_layer_types
+from ..checkpoints.limits import MAX_CONV_SIZE, MAX_HEAD_DIM, MAX_HEADS, MAX_VOCABULARY, MAX_WIDTH
+from ..checkpoints.llama_config import llama_config, read_sizes
+from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.moe import MoeConfig
+from ..checkpoints.rope import read_rope, read_rotary_dim, rotary_order
+from ..checkpoints.tensors import TensorRule
 from . import llama, moe
 
 __all__ = ["PERIOD", "read", "read_multimodal", "rules", "with_delta"]

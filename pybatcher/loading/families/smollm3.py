@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..blueprint import Blueprint
-from ..fields import Fields
-from ..limits import MAX_LAYERS, MAX_POSITIONS
-from ..llama_config import read_sizes
-from ..model_config import ModelConfig
-from ..rope import read_rope
+from ..checkpoints.blueprint import Blueprint
+from ..checkpoints.fields import Fields
+from ..checkpoints.limits import MAX_LAYERS, MAX_POSITIONS
+from ..checkpoints.llama_config import read_sizes
+from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.rope import read_rope
 from . import llama
 
 __all__ = ["in_gguf", "read"]

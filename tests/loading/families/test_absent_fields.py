@@ -9,8 +9,8 @@ import pytest
 import transformers
 
 from pybatcher.errors import ModelFormatError
+from pybatcher.loading.checkpoints.fields import Fields
 from pybatcher.loading.families import read_blueprint
-from pybatcher.loading.fields import Fields
 
 CLASSES = (
     *("Llama", "Mistral", "Qwen2", "Qwen3", "Qwen3Moe", "Qwen3_5Text", "Qwen3_5MoeText"),

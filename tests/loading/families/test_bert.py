@@ -13,8 +13,8 @@ from safetensors.numpy import load_file, save_file
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import ModelConfig, from_torch, open_model
+from pybatcher.loading.checkpoints.fields import Fields
 from pybatcher.loading.families import read_blueprint
-from pybatcher.loading.fields import Fields
 from pybatcher.testing.checkpoints import make_checkpoint, make_module
 
 BASE = {

@@ -11,10 +11,10 @@ from safetensors.numpy import load_file, save_file
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import ModelConfig, from_torch, open_model
-from pybatcher.loading.blueprint import Blueprint
+from pybatcher.loading.checkpoints.blueprint import Blueprint
+from pybatcher.loading.checkpoints.fields import Fields
+from pybatcher.loading.checkpoints.model_config import LayerShape
 from pybatcher.loading.families import read_blueprint
-from pybatcher.loading.fields import Fields
-from pybatcher.loading.model_config import LayerShape
 from pybatcher.testing.checkpoints import make_checkpoint, make_module
 
 FULL, SLIDING = "full_attention", "sliding_attention"

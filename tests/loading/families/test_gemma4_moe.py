@@ -11,9 +11,9 @@ from safetensors.numpy import load_file, save_file
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import ModelConfig, from_torch, open_model
+from pybatcher.loading.checkpoints.fields import Fields
+from pybatcher.loading.checkpoints.moe import MAX_EXPERTS_OF_MODEL, MoeConfig
 from pybatcher.loading.families import read_blueprint
-from pybatcher.loading.fields import Fields
-from pybatcher.loading.moe import MAX_EXPERTS_OF_MODEL, MoeConfig
 from pybatcher.testing.checkpoints import make_checkpoint, make_module
 
 MOE: dict[str, Any] = {

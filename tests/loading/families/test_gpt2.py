@@ -6,8 +6,8 @@ import pytest
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import ModelConfig
+from pybatcher.loading.checkpoints.fields import Fields
 from pybatcher.loading.families import read_blueprint
-from pybatcher.loading.fields import Fields
 
 BASE = {
     "model_type": "gpt2",

@@ -7,8 +7,8 @@ import pytest
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import ModelConfig
+from pybatcher.loading.checkpoints.fields import Fields
 from pybatcher.loading.families import read_blueprint
-from pybatcher.loading.fields import Fields
 
 BASE = {
     "vocab_size": 100,

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from pybatcher.errors import ModelFormatError
-from pybatcher.loading.blueprint import Blueprint
+from pybatcher.loading.checkpoints.blueprint import Blueprint
+from pybatcher.loading.checkpoints.fields import Fields
 from pybatcher.loading.families import read_blueprint
-from pybatcher.loading.fields import Fields
 
 BASE = {
     "model_type": "internlm3",

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from pybatcher.errors import ModelFormatError
-from pybatcher.loading.blueprint import Blueprint
+from pybatcher.loading.checkpoints.blueprint import Blueprint
+from pybatcher.loading.checkpoints.fields import Fields
 from pybatcher.loading.families import read_blueprint
-from pybatcher.loading.fields import Fields
 
 # As LFM2-1.2B was published, but smaller: with names of fields that later models have no more.
 BASE: dict[str, Any] = {

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from pybatcher.errors import ModelFormatError
-from pybatcher.loading.blueprint import Blueprint
+from pybatcher.loading.checkpoints.blueprint import Blueprint
+from pybatcher.loading.checkpoints.fields import Fields
+from pybatcher.loading.checkpoints.tensors import Tensor
 from pybatcher.loading.families import read_blueprint
-from pybatcher.loading.fields import Fields
-from pybatcher.loading.tensors import Tensor
 
 BASE = {
     "model_type": "phi3",

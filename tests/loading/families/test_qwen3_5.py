@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from pybatcher.errors import ModelFormatError
-from pybatcher.loading.blueprint import Blueprint
+from pybatcher.loading.checkpoints.blueprint import Blueprint
+from pybatcher.loading.checkpoints.fields import Fields
+from pybatcher.loading.checkpoints.tensors import Tensor, gather
 from pybatcher.loading.families import read_blueprint
-from pybatcher.loading.fields import Fields
-from pybatcher.loading.tensors import Tensor, gather
 
 BASE: dict[str, Any] = {
     "model_type": "qwen3_5_text",

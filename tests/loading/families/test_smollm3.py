@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pybatcher.errors import ModelFormatError
-from pybatcher.loading.blueprint import Blueprint
+from pybatcher.loading.checkpoints.blueprint import Blueprint
+from pybatcher.loading.checkpoints.fields import Fields
 from pybatcher.loading.families import read_blueprint
-from pybatcher.loading.fields import Fields
 
 BASE = {
     "model_type": "smollm3",

@@ -1,0 +1,226 @@
+"""`Tensor`: a weight in memory; `TensorRule`: how to get it from a checkpoint's tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ModelFormatError
+from .blocks import BLOCKS
+from .stored_weight import StoredWeight
+
+__all__ = ["PLAIN", "Tensor", "TensorRule", "as_f32", "gather"]
+
+PLAIN = ("f32", "f16", "bf16")
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One weight: a view of a mapped file or of a module's memory.
+
+    array: the values; possibly strided (a transposed view). bf16 has no numpy
+        type: its bits are uint16. A weight in blocks is bytes, (rows, bytes of a row).
+    dtype: "f32" | "f16" | "bf16"; for matrices also a block format, a key of BLOCKS.
+    source: the file (or module) and the tensor's name in it, for messages.
+    mapped: the array lies in a mapped file, so that its memory pages can be dropped
+        and read again.
+    scales: of a weight in "mxfp4_parts": the exponents of its groups, (rows, groups) uint8.
+    stored: a matrix of several tensors, as programs that quantise save it; then `dtype` is
+        the name of the format, and `array` is empty. None: the array is the weight.
+    """
+
+    array: NDArray[Any]
+    dtype: str
+    source: str
+    mapped: bool = False
+    scales: NDArray[np.uint8] | None = None
+    stored: StoredWeight | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape in elements, also for a weight in blocks."""
+        if self.stored is not None:
+            return self.stored.shape
+        block = BLOCKS.get(self.dtype)
+        if block is None:
+            return self.array.shape
+        *outer, n_bytes = self.array.shape
+        return (*outer, n_bytes // block.n_bytes * block.n_elements)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes in memory or in the file."""
+        return self.array.nbytes if self.stored is None else self.stored.n_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorRule:
+    """How to get one canonical tensor from a checkpoint's tensor.
+
+    name: canonical, as the engine takes it; a matrix is (outputs, inputs).
+    source: name in the checkpoint.
+    shape: required shape of the checkpoint's tensor.
+    transposed: the checkpoint has (inputs, outputs), as GPT-2's Conv1D does.
+    rows: [begin, end) of the outputs of a fused tensor; None = all. row_step: every so many of
+        them.
+    plus: added to the values, in f32: 1 where a norm multiplies by 1 + weight.
+    times: multiplies the values, in f32.
+    minus_exp: the values become -exp of what they are, in f32.
+    index: which matrix of a tensor that stacks several, as experts are; None: it is one.
+    otherwise: the rule to take where `source` is absent and that rule's source is not.
+    plus_row: a rule whose tensor's first row is added to every row, in f32.
+    head_order: which row of a head each row of the result is, for all heads alike; such
+        a tensor is copied. () = as they are. head_rows: rows of a head in the checkpoint; 0: as
+        many as the order has.
+    squeezed: the checkpoint's second axis, which has one element, is left out.
+    """
+
+    name: str
+    source: str
+    shape: tuple[int, ...]
+    transposed: bool = False
+    rows: tuple[int, int] | None = None
+    row_step: int = 1
+    plus: float = 0.0
+    times: float = 1.0
+    minus_exp: bool = False
+    index: int | None = None
+    otherwise: TensorRule | None = None
+    plus_row: TensorRule | None = None
+    head_order: tuple[int, ...] = ()
+    head_rows: int = 0
+    squeezed: bool = False
+
+    def among(self, available: Container[str]) -> TensorRule:
+        """Return this rule, or `otherwise` where its source is there and this one's is not."""
+        if self.otherwise is None or self.source in available:
+            return self
+        return self.otherwise if self.otherwise.source in available else self
+
+
+def gather(
+    rules: Iterable[TensorRule], available: Mapping[str, Tensor], origin: str
+) -> dict[str, Tensor]:
+    """Return the tensors by canonical name, types and shapes checked. Ignores extra tensors.
+
+    Raises ModelFormatError for a tensor that is missing from `origin`, has a type that
+    no weight has, or another shape than the configuration requires.
+    """
+    result = {}
+    for rule in rules:
+        rule = rule.among(available)
+        tensor = _checked(rule, available, origin)
+        if tensor.stored is not None:
+            result[rule.name] = _outputs_of(tensor, tensor.stored, rule)
+            continue
+        array = _part(rule, tensor.array)
+        scales = None if tensor.scales is None else _part(rule, tensor.scales)
+        if rule.minus_exp:
+            with np.errstate(over="ignore"):  # the engine refuses what is not finite, by name
+                made = -np.exp(_as_f32(array, tensor.dtype))
+            result[rule.name] = Tensor(made, "f32", tensor.source)
+            continue
+        if rule.plus or rule.times != 1.0:
+            made = _as_f32(array, tensor.dtype) * np.float32(rule.times) + np.float32(rule.plus)
+            result[rule.name] = Tensor(made, "f32", tensor.source)
+            if rule.head_order:
+                result[rule.name] = _reordered(result[rule.name], rule)
+            continue
+        if rule.plus_row is not None:
+            added = _checked(rule.plus_row, available, origin, is_added=True)
+            row = _as_f32(added.array[0], added.dtype)
+            with np.errstate(all="ignore"):  # the engine refuses what is not finite, by name
+                sums = _as_f32(array, tensor.dtype) + row
+            result[rule.name] = Tensor(sums, "f32", tensor.source)
+            continue
+        result[rule.name] = replace(tensor, array=np.asarray(array), scales=scales)
+        if rule.head_order:
+            result[rule.name] = _reordered(result[rule.name], rule)
+    return result
+
+
+def _part(rule: TensorRule, array: NDArray[Any]) -> NDArray[Any]:
+    """Return the rule's matrix and rows of a tensor's array."""
+    array = array if rule.index is None else array[rule.index]
+    array = array[:, 0] if rule.squeezed else array
+    array = array.T if rule.transposed else array
+    if rule.rows is None:
+        return array
+    return array[rule.rows[0] : rule.rows[1] : rule.row_step]
+
+
+def _checked(
+    rule: TensorRule, available: Mapping[str, Tensor], origin: str, *, is_added: bool = False
+) -> Tensor:
+    """Return the rule's tensor. Raises ModelFormatError where it is missing or does not fit.
+
+    is_added: to another tensor, so that it has to be plain numbers, as that has.
+    """
+    tensor = available.get(rule.source)
+    if tensor is None:
+        raise ModelFormatError(
+            f"{origin}: tensor {rule.source} is missing; expected shape {list(rule.shape)}"
+        )
+    n_dimensions = len(rule.shape) - (rule.index is not None)
+    is_sum = bool(rule.plus) or rule.plus_row is not None or is_added
+    allowed = PLAIN if n_dimensions == 1 or is_sum else (*PLAIN, *BLOCKS)
+    is_matrix = len(rule.shape) > 1 and not is_sum
+    if tensor.dtype not in allowed and (tensor.stored is None or not is_matrix):
+        raise ModelFormatError(
+            f"{tensor.source}: found dtype {tensor.dtype}; expected one of {', '.join(allowed)}"
+        )
+    if tensor.shape != rule.shape:
+        raise ModelFormatError(
+            f"{tensor.source}: found shape {list(tensor.shape)}; "
+            f"expected {list(rule.shape)}, by the model's configuration"
+        )
+    return tensor
+
+
+def as_f32(tensor: Tensor) -> NDArray[np.float32]:
+    """Return a copy of a plain tensor's values. Raises ModelFormatError where one is not finite."""
+    values = _as_f32(tensor.array, tensor.dtype)
+    if not np.isfinite(values).all():
+        raise ModelFormatError(f"{tensor.source} holds a number that is not finite")
+    return values
+
+
+def _outputs_of(tensor: Tensor, stored: StoredWeight, rule: TensorRule) -> Tensor:
+    """Return the outputs of a quantised matrix that the rule asks for, in its order.
+
+    Inputs are taken in an order of the matrix's own only in products of one matrix with all rows.
+    """
+    if rule.transposed or rule.index is not None:
+        raise ModelFormatError(
+            f"{tensor.source}: is quantised by {stored.format}; that is read for matrices "
+            "(outputs, inputs) of linear modules only"
+        )
+    is_product = rule.name.endswith(".weight")
+    if not is_product or ".experts." in rule.name or ".router." in rule.name:
+        stored = stored.unordered()
+    rows = np.arange(*(rule.rows or (0, rule.shape[0])))
+    if rule.head_order:
+        n_rows = rule.head_rows or len(rule.head_order)
+        rows = rows.reshape(-1, n_rows)[:, list(rule.head_order)].reshape(-1)
+    if len(rows) == rule.shape[0] and not rule.head_order:
+        return replace(tensor, stored=stored)
+    of_rows = stored.of_rows(rows)
+    return replace(tensor, array=np.empty((len(rows), 0), np.uint8), stored=of_rows)
+
+
+def _as_f32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
+    if dtype == "bf16":
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32)
+
+
+def _reordered(tensor: Tensor, rule: TensorRule) -> Tensor:
+    """Return a copy with the rule's rows of each head, in its order. Blocks stay whole."""
+    of_row = tensor.array.shape[1:]
+    heads = tensor.array.reshape(-1, rule.head_rows or len(rule.head_order), *of_row)
+    array = heads[:, list(rule.head_order)].reshape(-1, *of_row)
+    return replace(tensor, array=array, mapped=False)

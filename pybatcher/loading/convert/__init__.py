@@ -1,0 +1,1 @@
+"""Conversion of stored weights to the formats that the engine computes with."""

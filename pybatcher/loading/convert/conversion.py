@@ -1,0 +1,226 @@
+"""Convert weights that the engine does not take as they are in the checkpoint.
+
+The engine takes f32, f16, bf16 and the blocks of ENGINE_BLOCKS as they are. A matrix keeps that
+dtype, or is rounded to the engine's. Of GGUF's other blocks those of SAME_AS become one of these
+with the same numbers; all are dequantised here, by the reference implementation in the `gguf`
+package. A `StoredWeight` makes its own arrays.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ModelFormatError
+from ..checkpoints.blocks import BLOCKS, ENGINE_BLOCKS, MXFP4_PARTS, block_name
+from ..checkpoints.rounding import to_bf16
+from ..checkpoints.tensors import Tensor
+from .mxfp4 import joined_blocks
+from .q3_k import q3_k_as_q6_k
+
+__all__ = [
+    "SAME_AS",
+    "check_conversion",
+    "convert",
+    "convert_tensors",
+    "engine_dtype",
+    "kept_matrices",
+    "target_dtype",
+]
+
+_CHUNK = 2**20  # elements converted at a time
+_LOSSLESS_IN_INT8 = ("int8", "int4", "q5_0", "iq4_nl")
+"""Formats whose block is one f16 scale times 32 values that fit int8: the engine widens them."""
+
+SAME_AS = {MXFP4_PARTS: "mxfp4", "Q3_K": "q6_k"}
+"""Blocks of ENGINE_BLOCKS that hold the numbers of other formats."""
+
+_PRECISION_ADVICE = {
+    "int4": "; dtype='int8' would keep nearly all of what they hold",
+    "int8": "; dtype='bf16' would keep more of what they hold",
+}
+
+_Rows = NDArray[np.uint8]
+_Function = Callable[[_Rows], NDArray[Any]]
+
+
+def engine_dtype(dtype: str) -> str:
+    """Return the dtype of matrices that do not keep their own in a model of mostly `dtype`."""
+    if dtype in ("f32", "int8", "int4"):
+        return dtype
+    return "int8" if dtype in ENGINE_BLOCKS else "bf16"
+
+
+def kept_matrices(tensors: Mapping[str, Tensor]) -> set[str]:
+    """Return the names of the matrices that can keep their dtype; none if all are plain numbers.
+
+    Those of plain numbers and of ENGINE_BLOCKS, and those that quantisation programs have stored.
+    """
+    if not any(tensor.dtype in BLOCKS or tensor.stored for tensor in tensors.values()):
+        return set()
+    matrices = {name: tensor for name, tensor in tensors.items() if tensor.array.ndim == 2}
+    return {name for name, tensor in matrices.items() if _own_dtype(tensor) is not None}
+
+
+def _own_dtype(tensor: Tensor) -> str | None:
+    if tensor.stored is not None:
+        return tensor.stored.own_dtype
+    kind = tensor.dtype
+    if kind not in BLOCKS or kind in ENGINE_BLOCKS:
+        return kind
+    return SAME_AS.get(kind)
+
+
+def convert_tensors(
+    tensors: Mapping[str, Tensor], dtype: str, origin: str, kept: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the tensors of `origin` in the form that an engine of `dtype` takes, by name.
+
+    A value is (array, dtype), or (function, dtype, rows, columns) for a matrix that has to be
+    converted: the engine calls the function when it packs that matrix, so that only the
+    matrices being packed are in memory converted; behind these an order where the columns of
+    what it returns lie in one (`StoredWeight.order`). kept: names of matrices that are not to be
+    rounded to `dtype`, of `kept_matrices`. Warns as `check_conversion` does.
+    Raises ModelFormatError where the `gguf` package is needed and is not installed.
+    """
+    check_conversion(tensors, dtype, origin, kept)
+    entries = {}
+    for name, tensor in tensors.items():
+        own = _own_dtype(tensor) if name in kept else None
+        entries[name] = _entry(tensor, own or dtype)
+    return entries
+
+
+def _entry(tensor: Tensor, dtype: str) -> tuple[Any, ...]:
+    if tensor.stored is not None:
+        made = tensor.stored.takes(dtype)
+        entry = (partial(tensor.stored.make, made), made, *tensor.shape)
+        order = tensor.stored.order(made)
+        return entry if order is None else (*entry, order)
+    target = target_dtype(tensor.dtype, dtype)
+    if target == tensor.dtype:
+        return tensor.array, tensor.dtype
+    return partial(convert, tensor, target), target, *tensor.shape
+
+
+def check_conversion(
+    tensors: Mapping[str, Tensor], dtype: str, origin: str, kept: Collection[str] = ()
+) -> None:
+    """Check that `convert` can convert all tensors; warn once if blocks lose precision.
+
+    Raises ModelFormatError where the `gguf` package is needed and is not installed.
+    """
+    dequantised = {
+        tensor.dtype: None
+        for name, tensor in tensors.items()
+        if tensor.dtype not in (*ENGINE_BLOCKS, MXFP4_PARTS)
+        and not (tensor.dtype in SAME_AS and name in kept)
+    }
+    for kind in dequantised:
+        if kind in BLOCKS:
+            _reference(kind, origin)
+    rounded = [tensor.dtype for name, tensor in tensors.items() if name not in kept]
+    kinds = Counter(kind for kind in rounded if kind in BLOCKS)
+    lossless = {
+        "f32": tuple(BLOCKS),
+        "bf16": ("mxfp4", MXFP4_PARTS),
+        "int8": _LOSSLESS_IN_INT8,
+        "int4": ("int4",),
+    }
+    lost = sorted((block_name(k), n) for k, n in kinds.items() if k not in lossless.get(dtype, ()))
+    _warn_of_rounding(lost, dtype, origin)
+    stored = Counter(_rounding(tensor, dtype, name in kept) for name, tensor in tensors.items())
+    for target in sorted({target for target, _ in stored if target}):
+        lost = sorted((name, count) for (to, name), count in stored.items() if to == target)
+        _warn_of_rounding(lost, target, origin)
+
+
+def _rounding(tensor: Tensor, dtype: str, is_kept: bool) -> tuple[str, str]:
+    """Return the dtype that a stored matrix is rounded to and its format; "" where none is lost.
+
+    FP8 becomes bf16 without a warning, as f32 checkpoints do if they are asked to.
+    """
+    stored = tensor.stored
+    if stored is None:
+        return "", ""
+    target = stored.own_dtype if is_kept else dtype
+    return ("", "") if target == "bf16" or stored.holds(target) else (target, stored.format)
+
+
+def _warn_of_rounding(lost: list[tuple[str, int]], dtype: str, origin: str) -> None:
+    """Warn of the matrices, by format, that lose precision in `dtype`; not if there are none."""
+    if lost:
+        counts = " and ".join(f"{count} of {name}" for name, count in lost)
+        advice = _PRECISION_ADVICE.get(dtype, "")
+        warnings.warn(f"{origin}: matrices are rounded to {dtype}: {counts}{advice}", stacklevel=4)
+
+
+def target_dtype(kind: str, dtype: str) -> str:
+    """Return the dtype to which weights of format `kind` are converted for an engine of `dtype`.
+
+    A format that the engine takes stays as it is, MXFP4 in parts becomes mxfp4, and one of SAME_AS
+    its counterpart where that is asked for. Other blocks become f32, or bf16 for a bf16 engine.
+    """
+    if kind == MXFP4_PARTS or SAME_AS.get(kind) == dtype:
+        return SAME_AS[kind]
+    if kind not in BLOCKS or kind in ENGINE_BLOCKS:
+        return kind
+    return "bf16" if dtype == "bf16" else "f32"
+
+
+def convert(tensor: Tensor, target: str) -> NDArray[Any]:
+    """Return the values of a matrix in blocks as `target`, a dtype given by `target_dtype`.
+
+    Shape (rows, columns); float32, or bfloat16 bits as uint16. Blocks of mxfp4 and q6_k are bytes:
+    (rows, columns / 32 * 17) and (rows, columns / 256 * 210).
+    """
+    if target == "mxfp4":
+        return joined_blocks(tensor)
+    if target == "q6_k":
+        return q3_k_as_q6_k(tensor.array)
+    to_f32 = _reference(tensor.dtype, tensor.source)
+    if target == "bf16":
+        return _in_parts(tensor, lambda rows: to_bf16(to_f32(rows)), np.uint16)
+    return _in_parts(tensor, to_f32, np.float32)
+
+
+def _in_parts(tensor: Tensor, function: _Function, dtype: Any) -> NDArray[Any]:
+    """Apply `function` to a few rows at a time, which bounds its temporary memory."""
+    n_rows, n_columns = tensor.shape
+    out = np.empty((n_rows, n_columns), dtype)
+    step = max(1, _CHUNK // n_columns)
+    for first in range(0, n_rows, step):
+        part = slice(first, first + step)
+        with np.errstate(all="ignore"):  # the engine refuses what is not finite, by name
+            out[part] = function(tensor.array[part])
+    return out
+
+
+def _reference(kind: str, origin: str) -> Callable[[_Rows], NDArray[np.float32]]:
+    """Return the `gguf` package's function that dequantises rows of `kind` to float32.
+
+    Raises ModelFormatError where the package is not installed or does not know `kind`.
+    """
+    try:
+        from gguf.constants import GGMLQuantizationType
+        from gguf.quants import dequantize
+
+        number = GGMLQuantizationType[kind]
+        dequantize(np.zeros((1, BLOCKS[kind].n_bytes), np.uint8), number)
+    except (ImportError, KeyError, NotImplementedError) as error:
+        raise ModelFormatError(
+            f"{origin}: has {kind} weights, which are read with the gguf package ({error}); "
+            "pip install --upgrade 'pybatcher[gguf]'"
+        ) from error
+
+    def dequantise(rows: _Rows) -> NDArray[np.float32]:
+        values: NDArray[np.float32] = dequantize(rows, number)
+        return values
+
+    return dequantise

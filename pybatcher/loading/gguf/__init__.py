@@ -1,0 +1,1 @@
+"""GGUF files: header, tensors, metadata and the model that they describe."""

@@ -1,0 +1,52 @@
+"""`ArchitectureKeys`: the metadata of a GGUF file that belong to its architecture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..checkpoints.fields import Fields
+
+__all__ = ["ArchitectureKeys"]
+
+
+class ArchitectureKeys:
+    """Access to one architecture's keys without their prefix: `block_count` of `llama.`."""
+
+    def __init__(self, fields: Fields, architecture: str) -> None:
+        self.fields = fields
+        self.prefix = f"{architecture}."
+
+    def error(self, name: str, expected: str) -> Exception:
+        """Return a ModelFormatError that names the key, its value and the `expected` one."""
+        return self.fields.error(self.prefix + name, expected)
+
+    def get(self, name: str) -> Any:
+        """Return the unchecked value; None where the key is absent."""
+        return self.fields.get(self.prefix + name)
+
+    def integer(self, name: str, low: int, high: int, *default: int) -> int:
+        """Return the key as an int in [low, high]."""
+        value: int = self.fields.integer(self.prefix + name, low, high, *default)
+        return value
+
+    def number(self, name: str, low: float, high: float, *default: float) -> float:
+        """Return the key as a finite float in [low, high]."""
+        value: float = self.fields.number(self.prefix + name, low, high, *default)
+        return value
+
+    def flags(self, name: str, n_layers: int, otherwise: str = "") -> list[bool]:
+        """Return the key as a truth value for each layer: an array of bools, or of 0 and 1.
+
+        otherwise: what else the key may be, for the message.
+        """
+        value = self.get(name)
+        is_whole = isinstance(value, np.ndarray) and value.dtype.kind in "biu"
+        if not is_whole or len(value) != n_layers or not np.isin(value, (0, 1)).all():
+            raise self.error(name, f"a truth value for each of {n_layers} layers{otherwise}")
+        return [bool(flag) for flag in value]
+
+    def refuse_unless(self, name: str, *allowed: object) -> None:
+        """Raise ModelFormatError if the key is set to none of the `allowed` values."""
+        self.fields.refuse_unless(self.prefix + name, *allowed)

@@ -1,0 +1,152 @@
+"""The mixtures of experts of a GGUF file: its keys, and the rules of its tensors.
+
+llama.cpp has Mixtral as a `llama` with experts, and always normalises the weights of the chosen
+experts, in all architectures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..checkpoints.limits import MAX_LAYERS, MAX_WIDTH
+from ..checkpoints.llama_config import LlamaSizes
+from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.moe import MAX_EXPERTS, MAX_EXPERTS_OF_MODEL, MoeConfig
+from ..checkpoints.tensors import TensorRule
+from .gguf_keys import ArchitectureKeys
+
+__all__ = ["GgufExperts", "expert_rules", "read_moe"]
+
+# llama.cpp's gating functions.
+_SOFTMAX = 1
+_SIGMOID = 2
+_SOFTMAX_OF_CHOSEN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GgufExperts:
+    """The experts of an architecture, as far as no key describes them.
+
+    always: every file has some. wide_as_mlp: as wide as the model's MLP where the file does not
+    say. softmax_of_chosen: weights are the softmax over the chosen experts, not over all.
+    swiglu_limit, swiglu_alpha, beside_mlp, shared_expert, sigmoid: as `MoeConfig` has them.
+    dense_first: a key may say that so many layers from the first on have none.
+    """
+
+    always: bool = False
+    wide_as_mlp: bool = False
+    softmax_of_chosen: bool = False
+    swiglu_limit: float = 0.0
+    swiglu_alpha: float = 1.0
+    beside_mlp: bool = False
+    shared_expert: bool = False
+    sigmoid: bool = False
+    dense_first: bool = False
+
+
+def read_moe(
+    keys: ArchitectureKeys, experts: GgufExperts | None, sizes: LlamaSizes
+) -> MoeConfig | None:
+    """Return the experts that the metadata describe; None: the model has none.
+
+    experts: of the architecture; None: its files have none.
+
+    Raises ModelFormatError for a value out of range, or one that the engine cannot do.
+    """
+    if experts is None:
+        keys.refuse_unless("expert_count", 0)
+        return None
+    if experts.always:
+        n_experts = keys.integer("expert_count", 1, MAX_EXPERTS)
+    else:
+        n_experts = keys.integer("expert_count", 0, MAX_EXPERTS, 0)
+    if n_experts == 0:
+        return None
+    if n_experts * sizes.n_layers > MAX_EXPERTS_OF_MODEL:
+        raise keys.error("expert_count", f"at most {MAX_EXPERTS_OF_MODEL} experts in all layers")
+    gating = _SIGMOID if experts.sigmoid else _SOFTMAX
+    gating = _SOFTMAX_OF_CHOSEN if experts.softmax_of_chosen else gating
+    keys.refuse_unless("expert_shared_count", int(experts.shared_expert))
+    keys.refuse_unless("expert_gating_func", gating)
+    keys.refuse_unless("expert_weights_norm", True)
+    scale = 1.0
+    if not experts.sigmoid:
+        keys.refuse_unless("expert_weights_scale", 0.0, 1.0)
+    elif keys.number("expert_weights_scale", 0.0, 1e6, 0.0):  # 0 says that there is none
+        scale = keys.number("expert_weights_scale", 1e-6, 1e6)
+    n_dense = 0
+    if experts.dense_first:
+        n_dense = keys.integer("leading_dense_block_count", 0, MAX_LAYERS, 0)
+    if n_dense >= sizes.n_layers:
+        return None
+    width = (sizes.intermediate_size,) if experts.wide_as_mlp else ()
+    return MoeConfig(
+        n_experts=n_experts,
+        n_experts_per_row=keys.integer("expert_used_count", 1, n_experts),
+        intermediate_size=keys.integer("expert_feed_forward_length", 1, MAX_WIDTH, *width),
+        normalised=True,
+        in_layer=tuple(layer >= n_dense for layer in range(sizes.n_layers)),
+        swiglu_limit=experts.swiglu_limit,
+        swiglu_alpha=experts.swiglu_alpha,
+        beside_mlp=experts.beside_mlp,
+        shared_expert=experts.shared_expert,
+        sigmoid=experts.sigmoid,
+        weight_scale=scale,
+    )
+
+
+def expert_rules(config: ModelConfig, *, has_biases: bool = False) -> Iterator[TensorRule]:
+    """Yield the rules of routers and experts, with GGUF's names as sources."""
+    moe = config.moe
+    if moe is None:
+        return
+    hidden, inner = config.hidden_size, moe.intermediate_size
+    for layer in range(config.n_layers):
+        if not moe.in_layer[layer]:
+            continue
+        router = TensorRule(
+            name=f"layers.{layer}.router.weight",
+            source=f"blk.{layer}.ffn_gate_inp.weight",
+            shape=(moe.n_experts, hidden),
+        )
+        yield router
+        if has_biases:
+            yield _bias_of(router)
+        for expert in range(moe.n_experts):
+            for part, shape in (
+                ("gate", (inner, hidden)),
+                ("up", (inner, hidden)),
+                ("down", (hidden, inner)),
+            ):
+                matrix = TensorRule(
+                    name=f"layers.{layer}.experts.{expert}.{part}.weight",
+                    source=f"blk.{layer}.ffn_{part}_exps.weight",
+                    shape=(moe.n_experts, *shape),
+                    index=expert,
+                )
+                yield matrix if part == "down" or has_biases else _or_fused(matrix, part, layer)
+                if has_biases:
+                    yield _bias_of(matrix)
+
+
+def _or_fused(matrix: TensorRule, part: str, layer: int) -> TensorRule:
+    """Return the rule of an expert's gate or up, which may be in one tensor: gate over up."""
+    n_experts, inner, hidden = matrix.shape
+    fused = replace(
+        matrix,
+        source=f"blk.{layer}.ffn_gate_up_exps.weight",
+        shape=(n_experts, 2 * inner, hidden),
+        rows=(0, inner) if part == "gate" else (inner, 2 * inner),
+    )
+    return replace(matrix, otherwise=fused)
+
+
+def _bias_of(matrix: TensorRule) -> TensorRule:
+    """Return the rule of the biases of a matrix, or of one in a stack."""
+    return replace(
+        matrix,
+        name=matrix.name.removesuffix("weight") + "bias",
+        source=matrix.source.removesuffix("weight") + "bias",
+        shape=matrix.shape[:-1],
+    )

@@ -1,0 +1,54 @@
+"""`gguf_name`: llama.cpp's names of tensors, by canonical ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..checkpoints.blueprint import EMBEDDING, LAYER_INPUTS
+
+__all__ = ["gguf_name"]
+
+_NAMES = {
+    "final_norm": "output_norm",
+    "head": "output",
+    "attn_norm": "attn_norm",
+    "attn_post_norm": "post_attention_norm",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "o": "attn_output",
+    "mlp_norm": "ffn_norm",
+    "mlp_post_norm": "post_ffw_norm",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+    "output_scale": "layer_output_scale",
+    "input_gate": "inp_gate",
+    "input_proj": "proj",
+    "input_post_norm": "post_norm",
+}
+_NAMES_OF_MODEL = {
+    EMBEDDING: "token_embd.weight",
+    LAYER_INPUTS: "per_layer_token_embd.weight",
+    "layer_inputs.proj.weight": "per_layer_model_proj.weight",
+    "layer_inputs.norm.weight": "per_layer_proj_norm.weight",
+}
+
+
+def gguf_name(name: str, own: Mapping[str, str] | None = None) -> str:
+    """Return GGUF's name of a canonical tensor name.
+
+    own: an architecture's names of parts of a layer, or of tensors of the model, where they are
+        others: without "weight" or "bias", or whole.
+    """
+    names = {**_NAMES, **(own or {})}
+    if name in _NAMES_OF_MODEL:
+        return _NAMES_OF_MODEL[name]
+    if not name.startswith("layers."):
+        stem, _, kind = name.rpartition(".")
+        return f"{names[stem]}.{kind}"
+    _, layer, part = name.split(".", 2)
+    stem, _, kind = part.rpartition(".")
+    return f"blk.{layer}.{names[part] if part in names else f'{names[stem]}.{kind}'}"

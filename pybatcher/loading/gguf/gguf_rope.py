@@ -1,0 +1,107 @@
+"""`read_gguf_rope`: the rotary frequencies that a GGUF file's metadata describe."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..checkpoints.fields import Fields
+from ..checkpoints.limits import MAX_POSITIONS
+from ..checkpoints.llama_config import LlamaSizes
+from ..checkpoints.rope import Rope, read_rope
+from .gguf_keys import ArchitectureKeys
+
+__all__ = ["LongRopeDivisors", "original_positions", "read_gguf_rope"]
+
+
+class LongRopeDivisors(NamedTuple):
+    """Divisors of the rotary frequencies, (rotary_dim / 2,): for short contexts, and long ones."""
+
+    short: NDArray[np.float64]
+    long: NDArray[np.float64]
+
+
+def read_gguf_rope(
+    keys: ArchitectureKeys,
+    sizes: LlamaSizes,
+    divisors: NDArray[np.float64] | None,
+    longrope: LongRopeDivisors | None,
+    *,
+    has_yarn_log_multiplier: bool = False,
+    truncates_yarn: bool = True,
+) -> Rope:
+    """Translate the keys to config.json's fields and have `read_rope` read those.
+
+    divisors: of the frequencies, (head_dim / 2,); None: no division. longrope: LongRoPE's;
+    None: the file has none. has_yarn_log_multiplier: the architecture may say it.
+    truncates_yarn: dimensions between which YaRN blends are rounded to whole ones.
+    Raises ModelFormatError for an unsupported scaling or a value out of range.
+    """
+    head_dim, max_positions = sizes.head_dim, sizes.max_position_embeddings
+    rotary_dim = keys.integer("rope.dimension_count", 2, head_dim, head_dim)
+    if rotary_dim % 2:
+        raise keys.error("rope.dimension_count", "an even number")
+    if divisors is not None and divisors.shape != (head_dim // 2,):
+        raise keys.error(
+            "attention.key_length",
+            f"twice the {divisors.size} elements of tensor rope_freqs.weight (it is {head_dim})",
+        )
+    for name in ("yarn_ext_factor", "yarn_attn_factor"):
+        keys.refuse_unless(f"rope.scaling.{name}", 1.0)
+    if longrope is None:
+        keys.refuse_unless("rope.scaling.attn_factor", 1.0)
+        scaling = _read_scaling(keys, max_positions, has_yarn_log_multiplier)
+        scaling["truncate"] = truncates_yarn
+    else:
+        scaling = _read_longrope(keys, max_positions, longrope)
+    scaling["rope_theta"] = keys.number("rope.freq_base", 1e-3, 1e12, 10000.0)
+    source = Fields({"rope_parameters": scaling}, f"{keys.fields.source}: {keys.prefix}rope")
+    return read_rope(source, head_dim, max_positions, divisors, rotary_dim=rotary_dim)
+
+
+def _read_longrope(
+    keys: ArchitectureKeys, max_positions: int, longrope: LongRopeDivisors
+) -> dict[str, Any]:
+    """Return the fields of config.json's rope_parameters."""
+    return {
+        "rope_type": "longrope",
+        "short_factor": longrope.short.tolist(),
+        "long_factor": longrope.long.tolist(),
+        "attention_factor": keys.number("rope.scaling.attn_factor", 1e-3, 1e3, 1.0),
+        "original_max_position_embeddings": original_positions(keys, max_positions),
+    }
+
+
+def original_positions(keys: ArchitectureKeys, max_positions: int) -> int:
+    """Return the positions that the model was trained with first; by default all."""
+    return keys.integer("rope.scaling.original_context_length", 1, MAX_POSITIONS, max_positions)
+
+
+def _read_scaling(
+    keys: ArchitectureKeys, max_positions: int, has_yarn_log_multiplier: bool
+) -> dict[str, Any]:
+    """Return the fields of config.json's rope_parameters.
+
+    A factor of 0 means no scaling, as in llama.cpp.
+    """
+    name = "rope.scaling.type"
+    kind = keys.fields.text(keys.prefix + name, "linear")
+    if kind not in ("none", "linear", "yarn"):
+        raise keys.error(name, "'none', 'linear' or 'yarn'")
+    old = keys.number("rope.scale_linear", 0.0, 1e6, 0.0)
+    factor = keys.number("rope.scaling.factor", 0.0, 1e6, old)
+    if kind == "none" or factor == 0:
+        return {"rope_type": "default"}
+    scaling = {"rope_type": kind, "factor": factor}
+    if kind == "yarn":
+        scaling |= {
+            "original_max_position_embeddings": original_positions(keys, max_positions),
+            "beta_fast": keys.number("rope.scaling.yarn_beta_fast", 1e-3, 1e6, 32.0),
+            "beta_slow": keys.number("rope.scaling.yarn_beta_slow", 1e-3, 1e6, 1.0),
+        }
+        if has_yarn_log_multiplier:
+            all_dim = keys.number("rope.scaling.yarn_log_multiplier", 0.0, 1e3, 0.0)
+            scaling |= {"mscale": 1.0, "mscale_all_dim": all_dim}
+    return scaling

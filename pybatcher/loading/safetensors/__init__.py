@@ -1,0 +1,1 @@
+"""Hugging Face directories: safetensors files, quantised weights, sentence-transformers."""

@@ -1,0 +1,1 @@
+"""Tokenizers of checkpoints: tokenizer.json, SentencePiece models, vocabularies of GGUF files."""

@@ -1,0 +1,205 @@
+"""Read the files of a tokenizer, of its chat templates, and generation_config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as TokenizerBackend
+
+from ...errors import ModelFormatError
+from ..checkpoints.fields import Fields
+from ..checkpoints.json_file import read_bytes, read_optional, read_text
+from ..checkpoints.loaded_model import TokenizerParts
+from .added_tokens import MAX_TOKEN_ID, add_tokens, added_tokens, special_tokens, surround_as_set
+from .recommended_sampling import IN_GENERATION_CONFIG, recommended_sampling
+from .sentencepiece_model import MAX_SENTENCEPIECE_BYTES, read_sentencepiece
+
+__all__ = [
+    "MAX_TOKENIZER_BYTES",
+    "build_parts",
+    "building_tokenizer",
+    "private_backend",
+    "read_tokenizer",
+]
+
+MAX_TOKENIZER_BYTES = 512 * 2**20
+_MAX_TEMPLATE_BYTES = 2**20
+
+
+def read_tokenizer(directory: Path, config: Fields) -> TokenizerParts:
+    """Read the tokenizer of a Hugging Face directory. Any of its files may be absent.
+
+    config: config.json, used for token ids that no other file has. Only tokenizer.json decides
+    which tokens are added around a text (BOS, for example), as in transformers 5. Where there is
+    none, tokenizer.model is read, and tokenizer_config.json decides.
+    Raises ModelFormatError for a damaged file.
+    """
+    backend, settings = _read_backend(directory, _read_settings(directory))
+    generation = read_optional(directory / "generation_config.json")
+    template, for_tools = _read_templates(directory, settings)
+    return build_parts(backend, template, settings, generation, config, tool_template=for_tools)
+
+
+def build_parts(
+    backend: TokenizerBackend | None,
+    chat_template: str | None,
+    settings: Fields,
+    generation: Fields,
+    config: Fields,
+    *,
+    tool_template: str | None = None,
+) -> TokenizerParts:
+    """Combine a tokenizer's settings with the two configurations of a model.
+
+    The ids of BOS and EOS come from the first that names any: the generation configuration, the
+    model's configuration, the tokenizer's settings. The EOS token of the tokenizer's settings ends
+    texts in any case, as in vLLM: a model that was trained on chats may have its new one there
+    alone. Raises ModelFormatError for a value of the wrong type.
+    """
+    named = special_tokens(settings)
+
+    def of_tokenizer(name: str) -> frozenset[int]:
+        token = named.get(f"{name}_token")
+        token_id = None if backend is None or token is None else backend.token_to_id(token)
+        return frozenset() if token_id is None else frozenset([token_id])
+
+    def ids(name: str) -> frozenset[int]:
+        field = f"{name}_token_id"
+        return _token_ids(generation, field) or _token_ids(config, field) or of_tokenizer(name)
+
+    return TokenizerParts(
+        backend=backend,
+        chat_template=chat_template,
+        special_tokens=named,
+        bos_token_id=min(ids("bos"), default=None),
+        eos_token_ids=ids("eos") | of_tokenizer("eos"),
+        response_template=_response_template(settings),
+        tool_template=tool_template,
+        sampling=recommended_sampling(generation, IN_GENERATION_CONFIG),
+    )
+
+
+def private_backend(text: str, source: str) -> TokenizerBackend:
+    """Make a new tokenizer from its JSON, with padding and truncation switched off.
+
+    Raises ModelFormatError, which names `source`, for JSON that is not a tokenizer.
+    """
+    with building_tokenizer(source):
+        backend = TokenizerBackend.from_str(text)
+        backend.no_padding()
+        backend.no_truncation()
+    return backend
+
+
+def _read_backend(directory: Path, settings: Fields) -> tuple[TokenizerBackend | None, Fields]:
+    """Return the tokenizer, and the settings with what its own file names; None without a file."""
+    added = dict(added_tokens(directory, settings))
+    path = directory / "tokenizer.json"
+    if path.is_file():
+        with building_tokenizer(str(path)):
+            backend = private_backend(read_text(path, MAX_TOKENIZER_BYTES), str(path))
+            add_tokens(backend, added, settings)
+        return backend, settings
+    path = directory / "tokenizer.model"
+    if not path.is_file():
+        return None, settings
+    model = read_sentencepiece(read_bytes(path, MAX_SENTENCEPIECE_BYTES), str(path))
+    settings = settings.with_defaults(model.special_tokens)
+    legacy = settings.boolean("legacy", "Llama" not in settings.text("tokenizer_class", ""))
+    with building_tokenizer(str(path)):
+        backend, added = model.build(added, legacy=legacy)
+        add_tokens(backend, added, settings)
+        surround_as_set(backend, settings)
+    return backend, settings
+
+
+@contextmanager
+def building_tokenizer(source: str) -> Iterator[None]:
+    """Turn what the library raises while a tokenizer is built into a ModelFormatError.
+
+    source: the file, for the message.
+    """
+    try:
+        yield
+    except (ModelFormatError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises no more specific type, and panics
+        raise ModelFormatError(f"{source}: not a valid tokenizer: {error}") from error
+
+
+def _read_settings(directory: Path) -> Fields:
+    """Read tokenizer_config.json.
+
+    Older checkpoints, without `added_tokens_decoder`, have the special tokens in
+    special_tokens_map.json, too, which counts first.
+    """
+    settings = read_optional(directory / "tokenizer_config.json")
+    if "added_tokens_decoder" in settings:
+        return settings
+    named = special_tokens(read_optional(directory / "special_tokens_map.json"))
+    values = {name: settings.get(name) for name in settings.names()}
+    return Fields({**values, **named}, settings.source)
+
+
+def _token_ids(fields: Fields, name: str) -> frozenset[int]:
+    """Return the token ids of a field: an id, a list, or none (null; -1 in some old files)."""
+    value = fields.get(name)
+    values = value if isinstance(value, list) else [value]
+    for item in values:
+        if item is not None and (isinstance(item, bool) or not isinstance(item, int)):
+            raise fields.error(name, "a token id or a list of them")
+        if item is not None and item > MAX_TOKEN_ID:
+            raise fields.error(name, f"token ids up to {MAX_TOKEN_ID}")
+    return frozenset(item for item in values if item is not None and item >= 0)
+
+
+def _response_template(settings: Fields) -> dict[str, Any] | None:
+    """Return how responses are to be read: untrusted data of any shape; None where it says nothing.
+
+    Source of the names: transformers, "Response Parsing".
+    """
+    for name in ("response_template", "response_schema"):
+        value: Any = settings.get(name)
+        if isinstance(value, dict):
+            return value
+    return None
+
+
+def _read_templates(directory: Path, settings: Fields) -> tuple[str | None, str | None]:
+    """Return the chat template and the one for chats with tools, where that is another.
+
+    A file of templates counts before tokenizer_config.json, as in transformers, and that before
+    chat_template.json, which models with a vision part have for their processor.
+    """
+    found = []
+    for name in ("chat_template.jinja", "additional_chat_templates/tool_use.jinja"):
+        file = directory / name
+        found.append(read_text(file, _MAX_TEMPLATE_BYTES) if file.is_file() else None)
+    template, for_tools = found
+    if template is not None:
+        return template, for_tools
+    of_processor = directory / "chat_template.json"
+    return _named_templates(
+        settings if "chat_template" in settings else read_optional(of_processor)
+    )
+
+
+def _named_templates(settings: Fields) -> tuple[str | None, str | None]:
+    """Return the template alone, or of a list those named "default" and "tool_use"."""
+    value: Any = settings.get("chat_template")
+    if value is None or isinstance(value, str):
+        return value, None
+    wanted = "a template, or a list of objects with texts in name and template"
+    if not isinstance(value, list):
+        raise settings.error("chat_template", wanted)
+    named = {}
+    for item in value:
+        name = item.get("name") if isinstance(item, dict) else None
+        template = item.get("template") if isinstance(item, dict) else None
+        if not isinstance(name, str) or not isinstance(template, str):
+            raise settings.error("chat_template", wanted)
+        named[name] = template
+    return named.get("default"), named.get("tool_use")

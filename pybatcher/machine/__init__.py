@@ -1,0 +1,1 @@
+"""Facts about the machine: CPU cores and CUDA devices."""
