@@ -19,7 +19,7 @@ from referencing.exceptions import Unresolvable
 
 from pybatcher import Batcher, InvalidRequestError
 from pybatcher.loading import open_model
-from pybatcher.params import OutputForm, schema_text
+from pybatcher.params import StructuredOutput, schema_text
 from pybatcher.text import Tokenizer
 from pybatcher.text.grammars import GrammarCompiler
 
@@ -138,8 +138,8 @@ class Masks:
         return None, times
 
 
-def _form(schema: Any) -> OutputForm:
-    return OutputForm("json_schema", schema_text(schema))
+def _form(schema: Any) -> StructuredOutput:
+    return StructuredOutput("json_schema", schema_text(schema))
 
 
 def judge(schema: Any, text: str) -> str:

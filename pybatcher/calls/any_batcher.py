@@ -24,7 +24,6 @@ from .call import (
     prompt_call,
 )
 from .completion import Completion
-from .forms import with_form
 from .lifecycle import Lifecycle
 from .model_info import ModelInfo
 from .options import (
@@ -55,6 +54,7 @@ from .reply import Reply
 from .scores import Embedding, Score
 from .statistics import BatcherStatistics, Health
 from .stream import Stream
+from .structured_output import with_structured_output
 from .telemetry import Handler
 
 __all__ = ["AnyBatcher"]
@@ -366,7 +366,7 @@ class AnyBatcher(Lifecycle):
         """Submit a call and wait for its output."""
         service, reply = self._running_service(), Reply()
         with only_typed_errors("this call"):
-            request_ids = await service.submit(with_form(call, reply), reply)
+            request_ids = await service.submit(with_structured_output(call, reply), reply)
         try:
             while not reply.ended:
                 await reply.wait()
@@ -382,7 +382,9 @@ class AnyBatcher(Lifecycle):
 
         async def submit(reply: Reply) -> range:
             with only_typed_errors("this call"):
-                return await self._running_service().submit(with_form(call, reply), reply)
+                return await self._running_service().submit(
+                    with_structured_output(call, reply), reply
+                )
 
         return Stream(submit, lambda ids: self._running_service().cancel(ids))
 

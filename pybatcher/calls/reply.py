@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..errors import PybatcherError
+from .backpressure import CURRENT_BACKPRESSURE, Backpressure
 from .completion import Completion, Piece, Usage
-from .reading import CURRENT_READING, Reading
 from .scores import Answer
 
 __all__ = ["Reply", "Result", "sample_seed"]
@@ -40,9 +40,9 @@ class Reply:
     """The results of one call: pieces (if it streams), then one result, or an error.
 
     Written and read on one event loop. Writing never waits for the reader; the number of unread
-    pieces is bounded by the request's own `max_tokens`. Where many are unread, `reading` is held
-    until half of them are left, if it is set: if it is read for somebody else. The first error
-    ends the reply, whatever the other samples do.
+    pieces is bounded by the request's own `max_tokens`. Where many are unread, `backpressure`
+    is paused until half of them are left. It is None for a reply that a program reads itself.
+    The first error ends the reply, whatever the other samples do.
 
     n: number of requests whose results make up the reply.
     streams: True if the caller reads pieces, and not only the result.
@@ -52,7 +52,7 @@ class Reply:
     def __init__(self, *, streams: bool = False, n: int = 1) -> None:
         self.streams = streams
         self.parse: Callable[[str], object] | None = None
-        self.reading = CURRENT_READING.get()
+        self.backpressure = CURRENT_BACKPRESSURE.get()
         self.pieces: deque[Piece] = deque()
         self._results: list[Result | None] = [None] * n
         self._n_left = n
@@ -69,6 +69,11 @@ class Reply:
     def failed(self) -> bool:
         """True once the reply has ended with an error."""
         return self._error is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """True while back-pressure pauses the requests of this reply."""
+        return self.backpressure is not None and self.backpressure.is_paused
 
     @property
     def completion(self) -> Completion | None:
@@ -99,15 +104,17 @@ class Reply:
     def push(self, piece: Piece) -> None:
         """Add output. Only for a reply that streams."""
         self.pieces.append(piece)
-        if self.reading is not None and len(self.pieces) >= self._most_unread(self.reading):
-            self.reading.hold(self)
+        own = self.backpressure
+        if own is not None and len(self.pieces) >= self._most_unread(own):
+            own.pause(self)
         self.wake()
 
     def take_piece(self) -> Piece:
         """Return the oldest piece that was not taken. There has to be one."""
         piece = self.pieces.popleft()
-        if self.reading is not None and len(self.pieces) <= self._most_unread(self.reading) // 2:
-            self.reading.release(self)
+        own = self.backpressure
+        if own is not None and len(self.pieces) <= self._most_unread(own) // 2:
+            own.resume(self)
         return piece
 
     def take_pieces(self) -> list[Piece]:
@@ -118,12 +125,12 @@ class Reply:
         return pieces
 
     def note_read(self) -> None:
-        """Note that nothing of it waits for its reader, or that it has none to wait for."""
-        if self.reading is not None:
-            self.reading.release(self)
+        """End this reply's pause: its pieces were read, or have no reader any more."""
+        if self.backpressure is not None:
+            self.backpressure.resume(self)
 
-    def _most_unread(self, reading: Reading) -> int:
-        return reading.most_unread * len(self._results)
+    def _most_unread(self, backpressure: Backpressure) -> int:
+        return backpressure.most_unread * len(self._results)
 
     def finish(self, result: Result, index: int = 0) -> None:
         """Set the result of one request: of sample `index`."""

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..calls.reading import CURRENT_READING, Reading
+from ..calls.backpressure import CURRENT_BACKPRESSURE, Backpressure
 from .api_keys import ApiKeys
 from .http_error import HttpError, is_messages, refusal
 
@@ -28,7 +28,7 @@ _ID = re.compile(r"[\x21-\x7e]{1,128}")
 class Guard:
     """Refuses requests without a key, where keys are asked for; gives each request an id.
 
-    The calls of a request share one `Reading`, and yield when little of it waits to be read.
+    The calls of a request share one `Backpressure`, and yield when little of it waits to be read.
 
     api_keys: as of `ApiKeys`. Raises ConfigError.
     """
@@ -64,11 +64,11 @@ class Guard:
                 await refusal(_no_key(), scope)(scope, receive, send_named)
                 return
             scope["pybatcher.namespace"] = namespace
-        before = CURRENT_READING.set(Reading(_MOST_UNREAD))
+        before = CURRENT_BACKPRESSURE.set(Backpressure(_MOST_UNREAD))
         try:
             await self._app(scope, receive, send_named)
         finally:  # a program may run an application in a task of its own
-            CURRENT_READING.reset(before)
+            CURRENT_BACKPRESSURE.reset(before)
 
 
 def _key_in(headers: Headers) -> str:

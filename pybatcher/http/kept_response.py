@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.types import Message, Send
 
-from ..calls.reading import CURRENT_READING, Reading
+from ..calls.backpressure import CURRENT_BACKPRESSURE, Backpressure
 
 __all__ = ["Answer", "KeptResponse"]
 
@@ -41,7 +41,7 @@ class KeptResponse:
         self._changed = asyncio.Event()
         self._abandoned = asyncio.Event()
         self._error: BaseException | None = None
-        self._reading = Reading(_MOST_AHEAD)
+        self._backpressure = Backpressure(_MOST_AHEAD)
 
     @property
     def n_clients(self) -> int:
@@ -60,7 +60,7 @@ class KeptResponse:
 
     async def make(self, answer: Answer, body: bytes) -> None:
         """Have an application answer a request with this body. Raises CancelledError only."""
-        CURRENT_READING.set(self._reading)
+        CURRENT_BACKPRESSURE.set(self._backpressure)
         parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         del body  # it may be large
 
@@ -133,7 +133,7 @@ class KeptResponse:
                     message["headers"] = [*message["headers"], *headers]
                 await send(message)
                 self._positions[client] += 1
-                if self._reading.is_held:
+                if self._backpressure.is_paused:
                     self._note_reading()
                 if self.is_cut:
                     self._wake()
@@ -151,9 +151,9 @@ class KeptResponse:
         n_all = self._n_dropped + len(self._messages)
         behind = min((n_all - position for position in self._positions.values()), default=None)
         if behind is None or behind > _MOST_AHEAD:
-            self._reading.hold(self)
+            self._backpressure.pause(self)
         elif behind <= _MOST_AHEAD // 2:
-            self._reading.release(self)
+            self._backpressure.resume(self)
 
     def _wake(self) -> None:
         """Have all that wait look again."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from .output_form import FormKind, JsonSchema, OutputForm, schema_text
 from .sampling_params import MAX_LOGPROBS, OF_MODELS, SamplingParams, left_to_model
+from .structured_output import JsonSchema, StructuredOutput, StructuredOutputKind, schema_text
 
 __all__ = [
     "MAX_LOGPROBS",
     "OF_MODELS",
-    "FormKind",
     "JsonSchema",
-    "OutputForm",
     "SamplingParams",
+    "StructuredOutput",
+    "StructuredOutputKind",
     "left_to_model",
     "schema_text",
 ]

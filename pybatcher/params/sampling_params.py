@@ -8,13 +8,13 @@ from typing import Any
 
 from ..errors import InvalidRequestError
 from ..errors.checks import REQUEST, plain_float, plain_int, plain_text
-from .output_form import (
-    OutputForm,
+from .structured_output import (
+    StructuredOutput,
     check_choices,
     check_grammar,
     check_regex,
-    form_of,
     schema_text,
+    structured_output_of,
 )
 
 __all__ = ["MAX_LOGPROBS", "OF_MODELS", "SamplingParams", "left_to_model"]
@@ -118,9 +118,9 @@ class SamplingParams:
             self._check_form()
 
     @property
-    def form(self) -> OutputForm | None:
+    def form(self) -> StructuredOutput | None:
         """The form that the output must have; None: any text."""
-        return form_of(self)
+        return structured_output_of(self)
 
     def with_recommended(self, values: Mapping[str, Any]) -> SamplingParams:
         """Return these parameters with the values of the fields that `of_model` names.
@@ -141,7 +141,7 @@ class SamplingParams:
         for name, check in checks:
             if (value := getattr(self, name)) is not None:
                 self._set(name, check(value))
-        form_of(self)
+        structured_output_of(self)
 
     def _check_numbers(self) -> None:
         self._whole("max_tokens", 1, _MAX_TOKENS)

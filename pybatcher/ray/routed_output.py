@@ -73,9 +73,9 @@ class RoutedOutput:
         self._deaths = 0  # of replicas, one after the other, without a new token
         self._is_read = asyncio.Event()
         self._stay: asyncio.Timeout | None = None  # at a replica, for as long as somebody reads
-        if entry.reading is not None:
-            entry.unwatch = entry.reading.watch(self._set_aside)
-        self._set_aside(entry.reading is not None and entry.reading.is_held)
+        if entry.backpressure is not None:
+            entry.unwatch = entry.backpressure.watch(self._set_aside)
+        self._set_aside(entry.backpressure is not None and entry.backpressure.is_paused)
 
     async def run(self) -> None:
         """Fill the entry's reply. Raises nothing but the CancelledError of its own task."""

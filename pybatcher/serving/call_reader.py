@@ -18,15 +18,15 @@ from ..calls.call import Call, CallOptions
 from ..calls.chat_settings import ChatSettings
 from ..calls.trace_headers import check_trace_headers
 from ..errors import ConfigError, InvalidRequestError, RequestTooLongError
-from ..params import OutputForm, SamplingParams
+from ..params import SamplingParams, StructuredOutput
 from ..params.config import SchedulerConfig
 from ..scheduling import Request, way_out
 from ..text.grammars import OutputMatcher
 from .chat_response import ChatResponse
 from .chats import Chat, ChatReader
-from .forms import Forms
 from .prompts import PromptReader
 from .runtime import Runtime
+from .structured_outputs import StructuredOutputs
 from .system_prompt import SystemPrompt
 
 __all__ = ["CallReader", "ReadCall", "check_samples"]
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 ReadCall = tuple[
-    tuple[int, ...], OutputForm | None, frozenset[int], Callable[[int], ChatResponse] | None
+    tuple[int, ...], StructuredOutput | None, frozenset[int], Callable[[int], ChatResponse] | None
 ]
 """A call, read: its prompt, the form of the whole output (None: any text), the tokens that end it,
 and what makes the reader of a chat's output of its sample's seed (None: the output is text)."""
@@ -74,7 +74,9 @@ class CallReader:
         self._chats = ChatReader(
             runtime.tokenizer, runtime.response_format, runtime.chat_template.text
         )
-        self._forms = Forms(runtime.tokenizer, self._vocab_size, self._chats.markers.values())
+        self._forms = StructuredOutputs(
+            runtime.tokenizer, self._vocab_size, self._chats.markers.values()
+        )
         self._system_prompt: SystemPrompt | None = None
         self.before_texts: tuple[int, ...] = ()
         """The tokens that every prompt that is a text is put after."""
@@ -120,7 +122,7 @@ class CallReader:
         return output
 
     async def matchers(
-        self, form: OutputForm | None, n: int, output: tuple[int, ...]
+        self, form: StructuredOutput | None, n: int, output: tuple[int, ...]
     ) -> list[OutputMatcher] | list[None]:
         """Return new matchers of a form, one for each of `n` samples; None: any text.
 
@@ -171,7 +173,9 @@ class CallReader:
             content, tools=chat.rendered_tools(), variables=chat.variables
         )
 
-    def _end_token_ids(self, params: SamplingParams, form: OutputForm | None) -> frozenset[int]:
+    def _end_token_ids(
+        self, params: SamplingParams, form: StructuredOutput | None
+    ) -> frozenset[int]:
         """Return the token ids that end an output: the model's end tokens, and the caller's.
 
         Where the output has a form, the model's own end it too: that is how a form ends.

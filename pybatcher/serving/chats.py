@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..calls.chat_settings import ChatSettings
-from ..params import OutputForm
+from ..params import StructuredOutput
 from ..text import Tokenizer
 from ..text.responses import (
     ResponseFormat,
@@ -82,7 +82,9 @@ class ChatReader:
         tail = self._tokenizer.decode(prompt[-_TAIL:], skip_special_tokens=False)
         return self._format.opens_reasoning(tail)
 
-    def form(self, chat: Chat, form: OutputForm | None, in_reasoning: bool) -> OutputForm | None:
+    def form(
+        self, chat: Chat, form: StructuredOutput | None, in_reasoning: bool
+    ) -> StructuredOutput | None:
         """Return the form of the whole response; None: any text. May take milliseconds.
 
         form: of the response's text. Raises InvalidRequestError.
@@ -108,7 +110,7 @@ class ChatReader:
             special_tokens=self.markers,
         )
         given = "tools" if choice.mode != "none" else form.field if form else "max_reasoning_tokens"
-        return OutputForm("grammar", grammar, given)
+        return StructuredOutput("grammar", grammar, given)
 
     def response(
         self, chat: Chat, prompt: tuple[int, ...], seed: int, in_reasoning: bool

@@ -21,7 +21,6 @@ from ..errors import BatcherClosedError, EngineError, PybatcherError
 from ..params.config import SchedulerConfig, SupervisionConfig
 from ..scheduling import Scheduler, own_copy
 from ..scheduling.kv_allocator import blocks_for
-from .delivery import Delivery
 from .engine_executor import EngineExecutor, StepEngine
 from .mailbox import (
     Cancel,
@@ -29,15 +28,16 @@ from .mailbox import (
     HoldPrefix,
     Mailbox,
     Message,
+    PauseRequests,
     ReleasePrefix,
     Restarted,
-    SetAside,
     SharePrefix,
     StepEnded,
     WithdrawPrefix,
 )
 from .output_processor import OutputProcessor
 from .prefix_names import PrefixNames
+from .request_state import RequestState
 from .supervision import Supervisor
 
 __all__ = ["Coordinator"]
@@ -83,9 +83,9 @@ class Coordinator:
             engine, self.mailbox, timeout=supervision.step_timeout, clock=clock
         )
         self._handlers: dict[type[Message], Callable[[Any], None]] = {
-            Delivery: self._submit,
+            RequestState: self._submit,
             Cancel: self._cancel,
-            SetAside: lambda one: self._scheduler.set_aside(one.request_ids, one.aside),
+            PauseRequests: lambda one: self._scheduler.set_aside(one.request_ids, one.paused),
             SharePrefix: self._share_prefix,
             HoldPrefix: self.prefixes.handle,
             WithdrawPrefix: self.prefixes.handle,
@@ -228,21 +228,21 @@ class Coordinator:
                 return
             await self.mailbox.wait(self._seconds_until_due())
 
-    def _submit(self, delivery: Delivery) -> None:
+    def _submit(self, state: RequestState) -> None:
         """Schedule a request, unless another sample of its reply has failed.
 
         An exception here ends that request, and no other.
         """
         try:
             self.check_open()
-            if not delivery.reply.failed:
-                self._scheduler.submit(delivery.request, self._clock())
-                self._outputs.add(delivery)
-                if (reading := delivery.reply.reading) is not None and reading.is_held:
-                    self._scheduler.set_aside([delivery.request.request_id], True)
+            if not state.reply.failed:
+                self._scheduler.submit(state.request, self._clock())
+                self._outputs.add(state)
+                if state.reply.is_paused:
+                    self._scheduler.set_aside([state.request.request_id], True)
         except Exception as error:
             self._rejected += 1
-            self._outputs.refuse(delivery, error)
+            self._outputs.refuse(state, error)
 
     def _cancel(self, message: Cancel) -> None:
         self._outputs.cancel(message.request_id)
@@ -380,7 +380,7 @@ class Coordinator:
         with suppress(Exception):
             self.prefixes.settle(_closed_under_request())
         for message in self.mailbox.take_all():
-            if isinstance(message, Delivery):
+            if isinstance(message, RequestState):
                 self._outputs.refuse(message, _closed_under_request())
             else:
                 self.prefixes.refuse(message, _closed_under_request())

@@ -1,6 +1,6 @@
 """`Mailbox`: the queue of the coordinator's messages, and the messages.
 
-A `Delivery` is a message too: it submits its request.
+A `RequestState` is a message too: it submits its request.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 
+from ..calls.backpressure import Backpressure
 from ..calls.prefix_info import PrefixInfo
-from ..calls.reading import Reading
 from ..scheduling import StepResult
-from .delivery import Delivery
+from .request_state import RequestState
 
 __all__ = [
     "Cancel",
@@ -20,10 +20,10 @@ __all__ = [
     "HoldPrefix",
     "Mailbox",
     "Message",
+    "PauseRequests",
     "PrefixMessage",
     "ReleasePrefix",
     "Restarted",
-    "SetAside",
     "SharePrefix",
     "StepEnded",
     "WithdrawPrefix",
@@ -38,11 +38,11 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
-    """Have requests wait while others are in flight, or (`aside` is False) no longer."""
+class PauseRequests:
+    """Pause requests while others are in flight, or resume them (`paused` is False)."""
 
     request_ids: range
-    aside: bool
+    paused: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,16 @@ class Close:
 
 PrefixMessage = HoldPrefix | WithdrawPrefix | ReleasePrefix
 
-Message = Delivery | Cancel | SetAside | SharePrefix | PrefixMessage | StepEnded | Restarted | Close
+Message = (
+    RequestState
+    | Cancel
+    | PauseRequests
+    | SharePrefix
+    | PrefixMessage
+    | StepEnded
+    | Restarted
+    | Close
+)
 
 
 class Mailbox:
@@ -126,9 +135,9 @@ class Mailbox:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.put, message)
 
-    def watch(self, reading: Reading, request_ids: range) -> None:
-        """Put a `SetAside` whenever somebody begins or ceases to read what the requests give."""
-        reading.watch(lambda is_held: self.put(SetAside(request_ids, is_held)))
+    def watch(self, backpressure: Backpressure, request_ids: range) -> None:
+        """Put a `PauseRequests` at each change of the back-pressure of these requests."""
+        backpressure.watch(lambda is_paused: self.put(PauseRequests(request_ids, is_paused)))
 
     def take_all(self) -> list[Message]:
         """Remove and return all messages."""

@@ -42,9 +42,9 @@ from ..params.embedding_defaults import EmbeddingDefaults
 from ..scheduling import Request
 from .call_reader import CallReader, check_samples
 from .coordinator import Coordinator
-from .delivery import Delivery
 from .mailbox import Cancel, Close, HoldPrefix, ReleasePrefix, SharePrefix, WithdrawPrefix
 from .many import answer_each
+from .request_state import RequestState
 from .runtime import Runtime
 
 __all__ = ["Service"]
@@ -128,8 +128,8 @@ class Service(RunningService):
         seed = secrets.randbits(64) if params.seed is None else params.seed
         request_ids = self._new_ids(params.n)
         reply.expect(params.n)
-        if reply.reading is not None:
-            self._mailbox.watch(reply.reading, request_ids)
+        if reply.backpressure is not None:
+            self._mailbox.watch(reply.backpressure, request_ids)
         for i, request_id in enumerate(request_ids):
             request = Request(
                 **common,
@@ -141,7 +141,7 @@ class Service(RunningService):
                 output=output,
                 matcher=matchers[i],
             )
-            delivery = Delivery(
+            state = RequestState(
                 request,
                 reply,
                 submitted,
@@ -153,12 +153,12 @@ class Service(RunningService):
                 siblings=request_ids,
             )
             if output:
-                await delivery.replay_output(self._reader.most_output(request))
+                await state.replay_output(self._reader.most_output(request))
             self._coordinator.check_open()
-            if delivery.finish_reason is None:
-                self._mailbox.put(delivery)
+            if state.finish_reason is None:
+                self._mailbox.put(state)
             else:
-                delivery.end_with_given(self._clock())
+                state.end_with_given(self._clock())
         return request_ids
 
     @override
@@ -234,11 +234,11 @@ class Service(RunningService):
         request_ids = self._new_ids(n_requests)
 
         def send(i: int, own: Request, reply: Reply) -> None:
-            if i == 0 and reply.reading is not None:
-                self._mailbox.watch(reply.reading, request_ids)
+            if i == 0 and reply.backpressure is not None:
+                self._mailbox.watch(reply.backpressure, request_ids)
             self._coordinator.check_open()
             own = replace(own, request_id=request_ids[i])
-            self._mailbox.put(Delivery(own, reply, submitted, self._telemetry, index=i))
+            self._mailbox.put(RequestState(own, reply, submitted, self._telemetry, index=i))
 
         return await answer_each(
             request,

@@ -8,8 +8,8 @@ import pytest
 from batcher_helpers import until
 
 from pybatcher import Completion, EngineError, Piece
+from pybatcher.calls.backpressure import Backpressure
 from pybatcher.calls.completion import Timeline, Usage
-from pybatcher.calls.reading import Reading
 from pybatcher.calls.reply import Reply
 from pybatcher.calls.scores import Answer
 
@@ -145,11 +145,11 @@ async def test_a_reader_that_was_cancelled_is_forgotten() -> None:
 
 
 def test_a_reader_far_behind_is_told_of_until_half_is_read() -> None:
-    reply, told, reading = Reply(streams=True), list[bool](), Reading()
-    assert reply.reading is None
-    reply.reading = reading
+    reply, told, backpressure = Reply(streams=True), list[bool](), Backpressure()
+    assert reply.backpressure is None
+    reply.backpressure = backpressure
     reply.expect(2)
-    reading.watch(told.append)
+    backpressure.watch(told.append)
     for i in range(255):
         reply.push(Piece("a", (i,), None, index=i % 2))
     assert told == []

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pybatcher import BatcherClosedError, EngineFailedError, InvalidRequestError, Piece
-from pybatcher.calls.reading import CURRENT_READING, Reading
+from pybatcher.calls.backpressure import CURRENT_BACKPRESSURE, Backpressure
 from pybatcher.calls.stream import Stream
 from pybatcher.scheduling import StepPlan
 from pybatcher.testing import FakeClock, FakeEngine, byte_tokenizer, fake_batcher
@@ -194,7 +194,7 @@ async def test_what_a_front_does_not_read_for_its_client_has_no_rows_while_other
         expected = await batcher.generate(PROMPT, max_tokens=400, ignore_eos=True)
 
         async def begun_by_a_front() -> Stream:
-            CURRENT_READING.set(Reading())
+            CURRENT_BACKPRESSURE.set(Backpressure())
             return batcher.stream(PROMPT, max_tokens=400, ignore_eos=True)
 
         stalled = await asyncio.create_task(begun_by_a_front())
@@ -221,13 +221,13 @@ async def test_streams_that_a_program_reads_one_after_the_other_are_made_togethe
 
 async def test_one_that_is_left_holds_back_no_other_of_its_response() -> None:
     async with fake_batcher(FakeEngine()) as batcher:
-        reading = Reading()
-        CURRENT_READING.set(reading)
+        backpressure = Backpressure()
+        CURRENT_BACKPRESSURE.set(backpressure)
         left = batcher.stream(PROMPT, max_tokens=400, ignore_eos=True)
         await anext(left)
-        await until(lambda: reading.is_held)
+        await until(lambda: backpressure.is_paused)
         left.close()
-        assert not reading.is_held
+        assert not backpressure.is_paused
 
 
 async def test_errors_come_out_of_the_stream() -> None:

@@ -14,7 +14,7 @@ import pytest
 from batcher_helpers import until, wait_for
 
 import pybatcher.calls.telemetry
-import pybatcher.serving.delivery
+import pybatcher.serving.request_state
 from pybatcher import (
     BatcherClosedError,
     BlockingBatcher,
@@ -312,7 +312,7 @@ async def test_without_handlers_no_event_is_built(monkeypatch: pytest.MonkeyPatc
         raise AssertionError("an event for nobody")
 
     monkeypatch.setattr(pybatcher.calls.telemetry, "StepEvent", build)
-    monkeypatch.setattr(pybatcher.serving.delivery, "RequestEvent", build)
+    monkeypatch.setattr(pybatcher.serving.request_state, "RequestEvent", build)
     async with fake_batcher() as batcher:
         batcher.attach(Log())()
         assert await batcher.generate(PROMPT, max_tokens=3)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pybatcher import ConfigError
-from pybatcher.calls.reading import CURRENT_READING, Reading
+from pybatcher.calls.backpressure import CURRENT_BACKPRESSURE, Backpressure
 from pybatcher.http.guard import Guard
 
 
@@ -53,10 +53,10 @@ async def test_without_keys_nobody_is_asked() -> None:
 
 @pytest.mark.parametrize("error", [None, ValueError])
 async def test_what_is_read_is_watched_for_one_request(error: type[Exception] | None) -> None:
-    seen: list[Reading | None] = []
+    seen: list[Backpressure | None] = []
 
     async def watched(scope: Any, receive: Any, send: Any) -> None:
-        seen.append(CURRENT_READING.get())
+        seen.append(CURRENT_BACKPRESSURE.get())
         await application(scope, receive, send)
         if error is not None:
             raise error
@@ -68,7 +68,7 @@ async def test_what_is_read_is_watched_for_one_request(error: type[Exception] | 
         else:
             with pytest.raises(error):
                 await asked(guard)
-        assert CURRENT_READING.get() is None  # of the program whose task this is
+        assert CURRENT_BACKPRESSURE.get() is None  # of the program whose task this is
     assert None not in seen
     assert seen[0] is not seen[1]
 

@@ -130,24 +130,24 @@ async def test_it_is_held_while_no_client_is_near_its_end() -> None:
     answer, response = Answer(), KeptResponse(b"", lambda _: True)
     client = Client(response, reads=False)
     making = asyncio.ensure_future(response.make(answer, b"body"))
-    reading = response._reading
+    backpressure = response._backpressure
     answer.tell(START, *[part(b"1")] * 15)
     await until_settled()
-    assert not reading.is_held
+    assert not backpressure.is_paused
     answer.tell(part(b"2"))
     await until_settled()
-    assert reading.is_held
+    assert backpressure.is_paused
     client.may_read.set()
     await until_settled()
-    assert not reading.is_held
+    assert not backpressure.is_paused
     client.leave()
-    assert reading.is_held
+    assert backpressure.is_paused
     other = Client(response, reads=False)
-    assert reading.is_held  # it is a client, but has not come so far yet
+    assert backpressure.is_paused  # it is a client, but has not come so far yet
     other.may_read.set()
     await until_settled()
-    assert not reading.is_held
+    assert not backpressure.is_paused
     answer.tell(part(b"3", False), None)
     await making
     other.leave()
-    assert not reading.is_held
+    assert not backpressure.is_paused

@@ -12,7 +12,7 @@ from batcher_helpers import until
 from replicas_double import ReplicasDouble, replicas_double
 
 from pybatcher import Completion, RequestEvent, TelemetryEvent
-from pybatcher.calls.reading import CURRENT_READING, Reading
+from pybatcher.calls.backpressure import CURRENT_BACKPRESSURE, Backpressure
 from pybatcher.errors import (
     DeadlineExceededError,
     EngineFailedError,
@@ -208,11 +208,11 @@ LEAVES_AT_ONCE = pytest.mark.parametrize("patience", [0.0], indirect=True)
 STAYS = pytest.mark.parametrize("patience", [60.0], indirect=True)
 
 
-def watched() -> Reading:
+def watched() -> Backpressure:
     """What all later calls of a test share."""
-    reading = Reading(4)
-    CURRENT_READING.set(reading)
-    return reading
+    backpressure = Backpressure(4)
+    CURRENT_BACKPRESSURE.set(backpressure)
+    return backpressure
 
 
 def are_idle(replicas: ReplicasDouble) -> bool:
@@ -226,13 +226,13 @@ async def test_an_output_that_nobody_reads_leaves_its_replica_until_it_is_read(
     replicas: ReplicasDouble, batcher: ReplicatedBatcher, n: int
 ) -> None:
     expected = await replicas.batchers[0].generate(PROMPT, **LONG, n=n, logprobs=2)
-    reading = watched()
+    backpressure = watched()
     stream = batcher.stream(PROMPT, **LONG, n=n, logprobs=2)
     piece = await anext(stream)
     texts = [piece.text if i == piece.index else "" for i in range(n)]
     for _ in range(2):  # somebody reads, to where nobody does
-        await until(lambda: reading.is_held and are_idle(replicas))
-        while reading.is_held:
+        await until(lambda: backpressure.is_paused and are_idle(replicas))
+        while backpressure.is_paused:
             piece = await anext(stream)
             texts[piece.index] += piece.text
     async for piece in stream:
@@ -250,11 +250,11 @@ async def test_one_whose_replica_is_lost_waits_to_be_read_too(
     replicas: ReplicasDouble, batcher: ReplicatedBatcher
 ) -> None:
     expected = await replicas.batchers[0].generate(PROMPT, **LONG)
-    reading = watched()
+    backpressure = watched()
     replicas.lives = [10]
     stream = batcher.stream(PROMPT, **LONG)
     await anext(stream)
-    await until(lambda: reading.is_held and are_idle(replicas))
+    await until(lambda: backpressure.is_paused and are_idle(replicas))
     await asyncio.sleep(0.01)
     assert len(replicas.routings) == 1
     async for _ in stream:
@@ -269,48 +269,48 @@ async def test_one_whose_replica_is_lost_waits_to_be_read_too(
 async def test_a_short_pause_of_a_reader_moves_nothing(
     replicas: ReplicasDouble, batcher: ReplicatedBatcher
 ) -> None:
-    reading = watched()
+    backpressure = watched()
     stream = batcher.stream(PROMPT, **LONG)
     await anext(stream)
-    await until(lambda: reading.is_held)
+    await until(lambda: backpressure.is_paused)
     service: Any = batcher._running_service()
     ((output, _),) = service._outputs.values()
     assert output._stay.when() is not None
-    while reading.is_held:
+    while backpressure.is_paused:
         await anext(stream)
     assert output._stay is None or output._stay.when() is None
     async for _ in stream:
         pass
     assert len(replicas.routings) == 1
     await until(lambda: not service._outputs)
-    assert output._set_aside not in reading._watchers, "an output that has ended watches on"
+    assert output._set_aside not in backpressure._watchers, "an output that has ended watches on"
 
 
 async def test_what_nobody_reads_from_the_beginning_is_not_sent(
     replicas: ReplicasDouble, batcher: ReplicatedBatcher
 ) -> None:
-    reading = watched()
-    reading.hold("the test")
+    backpressure = watched()
+    backpressure.pause("the test")
     made = asyncio.ensure_future(batcher.generate(PROMPT, **LONG))
     service: Any = batcher._running_service()
     await until(lambda: bool(service._outputs))
     await asyncio.sleep(0.01)
     assert not replicas.routings
-    reading.release("the test")
+    backpressure.resume("the test")
     assert (await made).usage.completion_tokens == 40
 
 
 async def test_readers_come_and_go_while_replicas_are_full(
     replicas: ReplicasDouble, batcher: ReplicatedBatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reading = watched()
+    backpressure = watched()
     replicas.lives = [10]
     n_refused = n_told = 0
     stream_of = replicas.stream
 
     def tell() -> None:
         nonlocal n_told
-        for told in (reading.hold, reading.release):
+        for told in (backpressure.pause, backpressure.resume):
             with suppress(RuntimeError):  # or the output waits for ever
                 told("the test")
                 n_told += 1
@@ -336,10 +336,10 @@ async def test_a_deadline_ends_what_nobody_reads(
     replicas: ReplicasDouble, batcher: ReplicatedBatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pybatcher.ray.routed_output._GRACE", 0.0)
-    reading = watched()
+    backpressure = watched()
     stream = batcher.stream(PROMPT, **LONG, timeout=0.5)
     await anext(stream)
-    await until(lambda: reading.is_held and are_idle(replicas))
+    await until(lambda: backpressure.is_paused and are_idle(replicas))
     await asyncio.sleep(0.6)
     async for _ in stream:
         pass

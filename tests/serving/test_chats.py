@@ -11,13 +11,13 @@ from chat_model import MARKERS, chat_model
 from pybatcher import InvalidRequestError
 from pybatcher.calls.chat_settings import ChatSettings
 from pybatcher.loading import open_model
-from pybatcher.params import OutputForm
+from pybatcher.params import StructuredOutput
 from pybatcher.serving.chats import ChatReader
 from pybatcher.text import Tokenizer
 from pybatcher.text.responses import FORMATS
 
 TOOL = {"name": "ping", "parameters": {"type": "object", "properties": {}}}
-FORM = OutputForm("regex", "a+")
+FORM = StructuredOutput("regex", "a+")
 PROMPT = (1, 2, 3)
 
 
@@ -32,7 +32,9 @@ def thinking(tmp_path_factory: pytest.TempPathFactory) -> ChatReader:
     return reader(chat_model(tmp_path_factory.mktemp("chat")), "hermes")
 
 
-def form(own: ChatReader, given: OutputForm | None, *, inside: bool = False, **asked: Any) -> Any:
+def form(
+    own: ChatReader, given: StructuredOutput | None, *, inside: bool = False, **asked: Any
+) -> Any:
     return own.form(own.read(ChatSettings(**asked)), given, inside)
 
 
@@ -64,7 +66,7 @@ def test_a_template_that_names_a_marker_is_of_a_model_that_may_think() -> None:
     ],
 )
 def test_what_a_grammar_is_of(
-    thinking: ChatReader, asked: dict[str, Any], given: OutputForm | None, field: str
+    thinking: ChatReader, asked: dict[str, Any], given: StructuredOutput | None, field: str
 ) -> None:
     made = form(thinking, given, **asked)
     assert (made.kind, made.field) == ("grammar", field)

@@ -12,8 +12,8 @@ from pybatcher.calls.scores import Answer
 from pybatcher.calls.telemetry import RequestEvent, Telemetry
 from pybatcher.params.config import SchedulerConfig
 from pybatcher.scheduling import Failed, Generated, Request, SampledToken, Scheduler
-from pybatcher.serving.delivery import Delivery
 from pybatcher.serving.output_processor import OutputProcessor
+from pybatcher.serving.request_state import RequestState
 from pybatcher.testing import FakeClock, FakeEngine, byte_tokenizer
 from pybatcher.text import Detokenizer
 
@@ -37,15 +37,15 @@ class Case:
         reply = Reply(streams=True)
         params = SamplingParams(**{"max_tokens": 4, **sampling})
         request = Request(request_id=request_id, prompt=(65,) * 5, params=params)
-        self.take(self.delivery(request, reply))
+        self.take(self.state(request, reply))
         return reply
 
-    def take(self, delivery: Delivery) -> None:
-        self.scheduler.submit(delivery.request, self.clock())
-        self.deliveries.add(delivery)
+    def take(self, state: RequestState) -> None:
+        self.scheduler.submit(state.request, self.clock())
+        self.deliveries.add(state)
 
-    def delivery(self, request: Request, reply: Reply) -> Delivery:
-        return Delivery(request, reply, self.clock(), self.telemetry, TOKENIZER)
+    def state(self, request: Request, reply: Reply) -> RequestState:
+        return RequestState(request, reply, self.clock(), self.telemetry, TOKENIZER)
 
     def step(self) -> bool:
         plan = self.scheduler.plan(self.clock())
@@ -129,7 +129,7 @@ def test_a_scored_request_has_an_answer_and_no_tokens() -> None:
     case = Case()
     reply = Reply()
     request = Request(request_id=1, prompt=(65,) * 5, params=SamplingParams(), targets=(66, 67))
-    case.take(Delivery(request, reply, case.clock(), case.telemetry))
+    case.take(RequestState(request, reply, case.clock(), case.telemetry))
     case.run()
     answer = reply.result()
     assert isinstance(answer, Answer)
@@ -144,13 +144,13 @@ def test_if_one_sample_fails_all_of_its_reply_do(is_submitted: bool) -> None:
     params = SamplingParams(max_tokens=4)
     for i, request_id in enumerate((1, 2, 3)):
         request = Request(request_id=request_id, prompt=(65,) * 5, params=params)
-        delivery = Delivery(
+        state = RequestState(
             request, reply, 0.0, case.telemetry, TOKENIZER, index=i, siblings=range(1, 4)
         )
         if not is_submitted and i == 1:
-            case.deliveries.refuse(delivery, TypeError("odd"))
+            case.deliveries.refuse(state, TypeError("odd"))
             break
-        case.take(delivery)
+        case.take(state)
     if is_submitted:
         case.step()
         case.scheduler.fail(2)

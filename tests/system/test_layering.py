@@ -170,11 +170,11 @@ def test_the_pure_rooms_know_no_clock_thread_or_loop(room: str) -> None:
 VALUES = ["errors/__init__", "errors/checks", "params/config", "params/sampling_params"]
 
 
-@pytest.mark.parametrize("name", [*VALUES, "params/output_form"])
+@pytest.mark.parametrize("name", [*VALUES, "params/structured_output"])
 def test_values_need_the_standard_library_only(name: str) -> None:
     used = {imported.split(".")[0] for imported in imports(PACKAGE / f"{name}.py")}
     asked_of_types = (
-        {"pydantic"} if name == "params/output_form" else set()
+        {"pydantic"} if name == "params/structured_output" else set()
     )  # where a type is given
     assert used <= sys.stdlib_module_names | {"pybatcher"} | asked_of_types
     assert not used & IMPURE

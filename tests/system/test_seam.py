@@ -216,7 +216,7 @@ async def test_from_a_steps_end_to_the_caller(how: str, most: Counts) -> None:
     chain = await to_the_caller(how)
     check(chain, most)
     assert any(one.endswith("Detokenizer.push") for one in chain.functions)
-    for name in ("Mailbox.put", "Scheduler.apply", "OutputProcessor.process", "Delivery.token"):
+    for name in ("Mailbox.put", "Scheduler.apply", "OutputProcessor.process", "RequestState.token"):
         assert any(one.endswith(name) for one in chain.way), f"it does not count\n{chain}"
 
 

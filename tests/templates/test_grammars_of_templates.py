@@ -8,7 +8,7 @@ import pytest
 from real_templates import TEMPLATES, TOOLS, TURNS, response_format, turn_of
 
 from pybatcher.loading import open_model
-from pybatcher.params import OutputForm
+from pybatcher.params import StructuredOutput
 from pybatcher.text import Tokenizer
 from pybatcher.text.grammars import GrammarCompiler
 from pybatcher.text.grammars.matcher import OutputMatcher
@@ -60,7 +60,7 @@ class Follower:
         self._compiler = GrammarCompiler(self._tokenizer, 2048)
 
     def follows(self, lark: str, text: str) -> bool:
-        form = OutputForm("grammar", lark)
+        form = StructuredOutput("grammar", lark)
         tokens = self._tokenizer.encode(text, add_special_tokens=False)
         assert self._tokenizer.decode(tokens) == text
         matcher = self._compiler.matcher(form)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from ...calls.backpressure import Backpressure
 from ...calls.call import Call
 from ...calls.completion import Completion, Piece, Timeline, TokenLogprob, Usage
-from ...calls.reading import Reading
 from ...calls.reply import Reply, sample_seed
 from ...errors import PybatcherError
 from ...params import SamplingParams
@@ -55,9 +55,9 @@ class Entry:
     starts: how often it was sent.
     n_bytes: about how much memory it takes.
     seen_length: number of tokens it had when a worker last died with it; -1: none did.
-    reading: held while nobody reads what comes of it; None: that is not watched.
+    backpressure: paused while the results are not read; None: reading is not watched.
     told_aside: what the other end was told of it last. told_lately: and that a moment ago.
-    timer: of its deadline, while it waits. unwatch: ends the watching of `reading`.
+    timer: of its deadline, while it waits. unwatch: ends the watching of `backpressure`.
     """
 
     number: int
@@ -68,7 +68,7 @@ class Entry:
     n_bytes: int = 0
     ended: bool = False
     seen_length: int = -1
-    reading: Reading | None = None
+    backpressure: Backpressure | None = None
     told_aside: bool = False
     told_lately: bool = False
     timer: TimerHandle | None = None
@@ -135,7 +135,7 @@ class PendingGeneration(Entry):
                 number=number,
                 call=replace(call, params=own, sampling={}),
                 reply=reply,
-                reading=reply.reading,
+                backpressure=reply.backpressure,
                 index=i,
                 siblings=numbers,
                 **times,

@@ -158,8 +158,8 @@ class PendingCalls:
             )
         self._bytes += entry.n_bytes
         self._journal[entry.number] = entry
-        if entry.reading is not None:
-            entry.unwatch = entry.reading.watch(lambda _: self._tell_aside(entry))
+        if entry.backpressure is not None:
+            entry.unwatch = entry.backpressure.watch(lambda _: self._tell_aside(entry))
         self._is_idle.clear()
         if self._on_work is not None:
             self._on_work()
@@ -220,9 +220,9 @@ class PendingCalls:
 
         A client may change its mind as fast as it likes: the other end hears of it now and then.
         """
-        if entry.told_lately or entry.reading is None or entry.call_id is None or entry.ended:
+        if entry.told_lately or entry.backpressure is None or entry.call_id is None or entry.ended:
             return
-        aside = entry.reading.is_held
+        aside = entry.backpressure.is_paused
         if self._link is None or aside == entry.told_aside:
             return
         self._link.notify("aside", [entry.call_id, aside])

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 from ...calls.arguments import check_timeout, is_chat, merge_params
+from ...calls.backpressure import CURRENT_BACKPRESSURE
 from ...calls.call import Call, CallOptions, CallService, Messages, Prompt, Question
 from ...calls.chat_settings import ChatSettings
 from ...calls.questions import AddPrefix, ListPrefixes, RemovePrefix, Tokenize
-from ...calls.reading import CURRENT_READING
 from ...calls.reply import Reply
 from ...calls.telemetry import Handler, Telemetry
 from ...errors import ConnectionLostError, DeadlineExceededError, PybatcherError
@@ -224,7 +224,7 @@ class RemoteService(CallService):
                 deadline=_deadline(now, timeout),
                 end=ending_of(answer),
                 n_bytes=bytes_of(*params),
-                reading=CURRENT_READING.get(),
+                backpressure=CURRENT_BACKPRESSURE.get(),
             )
         )
         try:

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from typing_extensions import override
 
+from ...calls.backpressure import Backpressure
 from ...calls.completion import Piece
-from ...calls.reading import Reading
 from ...calls.reply import Reply, Result
 from ...errors import PybatcherError
 from ..protocol.flow import Flow
@@ -44,22 +44,22 @@ class InFlight:
 
     id: of the request, chosen by the client.
     task: the task that works for it here, if any.
-    reading: held while the client says that nobody reads the answer.
+    backpressure: paused while the client reports that its answer is not read.
     """
 
     def __init__(self, msgid: int, id: RequestId) -> None:
         self.msgid = msgid
         self.id = id
-        self.reading = Reading()
+        self.backpressure = Backpressure()
         self.task: asyncio.Task[None] | None = None
         self.has_ended = False
 
     def set_aside(self, aside: bool) -> None:
         """Note whether the client says that nobody reads the answer."""
         if aside:
-            self.reading.hold(self.id)
+            self.backpressure.pause(self.id)
         else:
-            self.reading.release(self.id)
+            self.backpressure.resume(self.id)
 
     def drop(self) -> None:
         """Cancel the task and mark it ended. Sends no Response; the caller does."""
@@ -71,7 +71,7 @@ class InFlight:
 class InFlightOutput(InFlight, Reply):
     """One `generate` or `chat`: a reply whose reader is at the other end of a connection."""
 
-    reading: Reading
+    backpressure: Backpressure
 
     def __init__(
         self,
@@ -122,9 +122,9 @@ class InFlightOutput(InFlight, Reply):
             for delta in deltas:
                 self._connection.notify("delta", [self.id, delta])
             if deltas:
-                self.reading.release(_UNREAD)
-            elif self._flow.n_waiting >= self._most_unread(self.reading):
-                self.reading.hold(_UNREAD)
+                self.backpressure.resume(_UNREAD)
+            elif self._flow.n_waiting >= self._most_unread(self.backpressure):
+                self.backpressure.pause(_UNREAD)
         except Exception as defect:  # the caller of `push` serves other requests too
             self._connection.fail_unexpectedly(self, defect)
 
@@ -162,7 +162,7 @@ class InFlightOutput(InFlight, Reply):
         for delta in self._flow.take():
             self._connection.notify("delta", [self.id, delta])
         if self._flow.is_empty:
-            self.reading.release(_UNREAD)
+            self.backpressure.resume(_UNREAD)
         if self._response is not None and self._flow.is_empty:
             self._connection.respond(self, *self._response)
 

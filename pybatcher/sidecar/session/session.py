@@ -15,9 +15,9 @@ from typing import Any, cast
 
 from typing_extensions import override
 
+from ...calls.backpressure import CURRENT_BACKPRESSURE
 from ...calls.call import CallService, Question
 from ...calls.questions import Describe
-from ...calls.reading import CURRENT_READING
 from ...calls.telemetry import TelemetryEvent
 from ...errors import BatcherClosedError, PybatcherError
 from ..protocol.codecs import METHODS, Codec
@@ -277,7 +277,7 @@ class ServerSession(asyncio.Protocol):
             request.task = self._loop.create_task(self._answer(request, answer))
 
     async def _answer(self, request: InFlight, answer: Answer) -> None:
-        CURRENT_READING.set(request.reading)
+        CURRENT_BACKPRESSURE.set(request.backpressure)
         try:
             result = await answer()
             if not request.has_ended:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import InvalidRequestError
 from ...errors.checks import short
-from ...params import OutputForm
+from ...params import StructuredOutput
 from ..tokenizer import Tokenizer
 from .matcher import OutputMatcher
 from .probe import is_harmless, probe
@@ -62,15 +62,15 @@ class GrammarCompiler:
         self._lock = threading.Lock()
         self._tokens: Any = None
         self._definition: dict[str, Any] = {}
-        self._compiled: OrderedDict[OutputForm, Any] = OrderedDict()
+        self._compiled: OrderedDict[StructuredOutput, Any] = OrderedDict()
         self._n_characters = 0
 
-    def is_ready(self, form: OutputForm) -> bool:
+    def is_ready(self, form: StructuredOutput) -> bool:
         """Return whether a matcher of this form costs microseconds: it is compiled already."""
         with self._lock:
             return form in self._compiled
 
-    def matcher(self, form: OutputForm, output: Sequence[int] = ()) -> OutputMatcher:
+    def matcher(self, form: StructuredOutput, output: Sequence[int] = ()) -> OutputMatcher:
         """Return a matcher of a form, at the end of `output`. May take long: not for a loop.
 
         Raises InvalidRequestError for a grammar that cannot be compiled, or is too large, and for
@@ -93,7 +93,7 @@ class GrammarCompiler:
             )
         return made
 
-    def _compile(self, form: OutputForm) -> Any:
+    def _compile(self, form: StructuredOutput) -> Any:
         try:
             from llguidance import LLMatcher, LLParserLimits
         except ImportError:
@@ -114,7 +114,7 @@ class GrammarCompiler:
             )
         return compiled
 
-    def _keep(self, form: OutputForm, compiled: Any) -> None:
+    def _keep(self, form: StructuredOutput, compiled: Any) -> None:
         with self._lock:
             if form not in self._compiled:
                 self._n_characters += len(form.text)
@@ -155,7 +155,7 @@ def _with_special(definition: str, token_ids: Collection[int]) -> str:
     return json.dumps(plain, ensure_ascii=False)
 
 
-def _grammar(form: OutputForm) -> str:
+def _grammar(form: StructuredOutput) -> str:
     """Return a form in llguidance's own language."""
     from llguidance import LLMatcher
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from ...errors import InvalidRequestError
-from ...params import OutputForm
+from ...params import StructuredOutput
 
 __all__ = ["is_harmless", "probe"]
 
@@ -43,7 +43,7 @@ print("compiled")
 """
 
 
-def is_harmless(form: OutputForm) -> bool:
+def is_harmless(form: StructuredOutput) -> bool:
     """Return whether a form is short and counts to no large number."""
     text = _BOUNDED.sub("", form.text)
     if form.kind == "choices":
@@ -57,7 +57,7 @@ def is_harmless(form: OutputForm) -> bool:
 
 
 def probe(
-    form: OutputForm,
+    form: StructuredOutput,
     grammar: str,
     *,
     tokenizer: str,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from ...errors import InvalidRequestError
-from ...params import OutputForm
+from ...params import StructuredOutput
 from ..grammars.compiler import JSON_LAYOUT
 from ..grammars.schemas import strict_schema
 from .call_grammar import calls_of, opening, text_and_calls
@@ -23,7 +23,7 @@ def response_grammar(
     tools: Sequence[ToolSpec],
     choice: ToolChoice,
     *,
-    form: OutputForm | None = None,
+    form: StructuredOutput | None = None,
     parallel: bool = True,
     in_reasoning: bool = False,
     may_reason: bool = True,
@@ -70,7 +70,7 @@ def response_grammar(
     return rules.text(f"{think} {text_and_calls(rules, syntax, calls)}")
 
 
-def _form(rules: GrammarRules, form: OutputForm | None) -> str:
+def _form(rules: GrammarRules, form: StructuredOutput | None) -> str:
     """Return what stands for a form of `SamplingParams`; "" for any text."""
     if form is None:
         return ""

@@ -25,9 +25,9 @@ from pybatcher import (
     SamplingParams,
     StepEvent,
 )
+from pybatcher.calls.backpressure import CURRENT_BACKPRESSURE, Backpressure
 from pybatcher.calls.call import Question
 from pybatcher.calls.questions import Describe, Reload
-from pybatcher.calls.reading import CURRENT_READING, Reading
 from pybatcher.calls.stream import Stream
 from pybatcher.sidecar.session.session import ServerSession
 from pybatcher.testing import FakeClock, FakeEngine, fake_batcher
@@ -342,7 +342,7 @@ async def test_what_a_front_does_not_read_has_no_rows_at_the_sidecar_while_other
             expected = await client.generate(PROMPT, max_tokens=500, ignore_eos=True)
 
             async def begun_by_a_front() -> Stream:
-                CURRENT_READING.set(Reading())
+                CURRENT_BACKPRESSURE.set(Backpressure())
                 return client.stream(PROMPT, max_tokens=500, ignore_eos=True)
 
             stalled = await asyncio.create_task(begun_by_a_front())

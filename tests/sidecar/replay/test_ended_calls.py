@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from link_double import LinkDouble, a_call, a_relay, made, turn
 
+from pybatcher.calls.backpressure import Backpressure
 from pybatcher.calls.questions import Detokenize
-from pybatcher.calls.reading import Reading
 from pybatcher.calls.reply import Reply
 from pybatcher.errors import InvalidRequestError
 from pybatcher.sidecar.replay.journal import Entry
@@ -47,7 +47,7 @@ async def ended(remote: RemoteService, way: str) -> None:
         made(remote)  # the double of the first link has kept what it was sent
         return
     reply = Reply(streams=True)
-    reply.reading = Reading()
+    reply.backpressure = Backpressure()
     ids = await remote.submit(a_call(timeout=3600.0), reply)
     if way != "waiting":
         made(remote).lose(remote.link_lost)  # from now on its deadline is minded here

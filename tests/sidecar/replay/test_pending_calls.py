@@ -11,9 +11,9 @@ import pytest
 from link_double import a_call, a_relay, made, opts, texts, turn
 from virtual_time import in_virtual_time
 
+from pybatcher.calls.backpressure import CURRENT_BACKPRESSURE, Backpressure
 from pybatcher.calls.completion import Piece
 from pybatcher.calls.questions import Detokenize, ScoreContinuations
-from pybatcher.calls.reading import CURRENT_READING, Reading
 from pybatcher.calls.reply import Reply
 from pybatcher.errors import (
     DeadlineExceededError,
@@ -284,67 +284,67 @@ async def test_a_kill_from_outside_makes_nobody_suspect() -> None:
 
 
 async def test_what_nobody_reads_is_set_aside_there_and_over_the_next_link_too() -> None:
-    remote, reply, reading = a_relay(), Reply(streams=True), Reading()
-    reply.reading = reading
+    remote, reply, backpressure = a_relay(), Reply(streams=True), Backpressure()
+    reply.backpressure = backpressure
     await remote.submit(a_call(), reply)
     link = made(remote)
     assert link.notified == []
-    reading.hold("it")
+    backpressure.pause("it")
     assert link.notified == [("aside", [1, True])]
     link.delta(1, "a", 5)
     link.lose(remote.link_lost)
-    reading.release("it")  # while there is no link
-    reading.hold("it")
+    backpressure.resume("it")  # while there is no link
+    backpressure.pause("it")
     link = made(remote)
     assert link.notified == [("aside", [1, True])]
     link.finish(1, "b", 6)
-    reading.release("it")
+    backpressure.resume("it")
     assert link.notified == [("aside", [1, True])]
     assert texts(reply) == "a"
 
 
 @in_virtual_time
 async def test_the_other_end_hears_now_and_then_of_a_reader_that_changes_its_mind() -> None:
-    remote, reply, reading = a_relay(), Reply(streams=True), Reading()
-    reply.reading = reading
+    remote, reply, backpressure = a_relay(), Reply(streams=True), Backpressure()
+    reply.backpressure = backpressure
     await remote.submit(a_call(), reply)
     link = made(remote)
     for _ in range(1000):
-        reading.hold("it")
-        reading.release("it")
+        backpressure.pause("it")
+        backpressure.resume("it")
         await asyncio.sleep(0.001)
     told = [aside for _, (_, aside) in link.notified]
     assert 2 <= len(told) <= 42  # of 2000
     for _ in range(10):
-        reading.hold("it")
+        backpressure.pause("it")
         await asyncio.sleep(0.02)
-        reading.release("it")
+        backpressure.resume("it")
         await asyncio.sleep(0.02)
     told = [aside for _, (_, aside) in link.notified]
     assert all(one != other for one, other in pairwise(told))
-    reading.hold("it")
+    backpressure.pause("it")
     await asyncio.sleep(1)
     assert link.notified[-1] == ("aside", [1, True])
-    reading.release("it")
+    backpressure.resume("it")
     assert link.notified[-1] == ("aside", [1, False])
     link.finish(1, "b", 6)
     n_told = len(link.notified)
-    reading.hold("it")
+    backpressure.pause("it")
     await asyncio.sleep(1)
     assert len(link.notified) == n_told
 
 
 async def test_a_question_is_set_aside_with_the_task_that_asks_it() -> None:
-    remote, reading = a_relay(), Reading()
-    CURRENT_READING.set(reading)
+    remote, backpressure = a_relay(), Backpressure()
+    CURRENT_BACKPRESSURE.set(backpressure)
     asking = asyncio.ensure_future(remote.ask(Detokenize(token_ids=[1])))
     await turn()
     link = made(remote)
-    reading.hold("it")
+    backpressure.pause("it")
     assert link.notified == [("aside", [1, True])]
     asking.cancel()
     await turn()
-    reading.release("it")
+    backpressure.resume("it")
     assert link.notified == [("aside", [1, True])]
 
 

@@ -83,7 +83,7 @@ async def test_of_an_output_that_has_ended_nothing_is_left(way: str) -> None:
                 msgid = peer.request("generate", "hi", {**LONG, "stream": True, "window": 1})
                 await until(lambda: bool(session._in_flight))
                 (output,) = session._in_flight.values()
-                await until(lambda: output.reading.is_held)
+                await until(lambda: output.backpressure.is_paused)
                 del output
                 peer.notify("cancel", msgid)
                 assert (await peer.answer(msgid))[0]["code"] == "cancelled"

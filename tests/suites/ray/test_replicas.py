@@ -22,7 +22,7 @@ import pytest
 import pybatcher
 import pybatcher.ray
 from pybatcher import Batcher, Completion
-from pybatcher.calls.reading import CURRENT_READING, Reading
+from pybatcher.calls.backpressure import CURRENT_BACKPRESSURE, Backpressure
 from pybatcher.errors import (
     DeadlineExceededError,
     EngineFailedError,
@@ -181,13 +181,13 @@ async def test_an_output_that_nobody_reads_leaves_its_replica_until_it_is_read(
     long = {**LONG, "max_tokens": 1900, "seed": 0}
     async with Batcher(n_ctx=32768, n_threads=2) as one:
         expected = await one.generate(PROMPTS[0], **long)
-    reading = Reading(16)
-    CURRENT_READING.set(reading)
+    backpressure = Backpressure(16)
+    CURRENT_BACKPRESSURE.set(backpressure)
     async with pybatcher.ray.batcher(handle) as batcher:
         before = (await batcher.statistics()).generated_tokens
         stream = batcher.stream(PROMPTS[0], **long)
         text = (await anext(stream)).text
-        await until(lambda: reading.is_held, "nobody reads")
+        await until(lambda: backpressure.is_paused, "nobody reads")
         async with asyncio.timeout(60):
             while (await batcher.statistics()).running:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)

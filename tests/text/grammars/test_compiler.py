@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from pybatcher import InvalidRequestError
-from pybatcher.params import OutputForm
+from pybatcher.params import StructuredOutput
 from pybatcher.text import Tokenizer
 from pybatcher.text.grammars import GrammarCompiler
 from pybatcher.text.grammars import compiler as module
@@ -26,9 +26,9 @@ LARK = 'start: "a" /[0-9]{2}/'
     ],
 )
 def test_each_kind_takes_its_texts(
-    compiler: GrammarCompiler, tokenizer: Tokenizer, form: OutputForm, right: str, wrong: str
+    compiler: GrammarCompiler, tokenizer: Tokenizer, form: StructuredOutput, right: str, wrong: str
 ) -> None:
-    form = OutputForm(*form)
+    form = StructuredOutput(*form)
     made = compiler.matcher(form, tokenizer.encode(right, add_special_tokens=False))
     assert made.matcher.is_accepting()
     with pytest.raises(InvalidRequestError, match="output has a token that"):
@@ -39,7 +39,7 @@ def test_what_was_compiled_last_is_kept(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MOST_GRAMMARS", 2)
-    one, two, three = (OutputForm("regex", text) for text in ("one", "two", "three"))
+    one, two, three = (StructuredOutput("regex", text) for text in ("one", "two", "three"))
     for form in (one, two, one, three):
         compiler.matcher(form)
     assert [compiler.is_ready(form) for form in (one, two, three)] == [True, False, True]
@@ -49,7 +49,7 @@ def test_what_was_compiled_last_is_kept(
 
 
 def test_matchers_of_one_form_do_not_meet(compiler: GrammarCompiler) -> None:
-    form = OutputForm("regex", "ab")
+    form = StructuredOutput("regex", "ab")
     one, other = compiler.matcher(form), compiler.matcher(form)
     one.advance([next(iter(other.forced()))])
     assert one.forced() != other.forced()
@@ -58,7 +58,7 @@ def test_matchers_of_one_form_do_not_meet(compiler: GrammarCompiler) -> None:
 def test_models_without_tokenizer_or_end_say_so(tokenizer: Tokenizer) -> None:
     for bare, said in ((Tokenizer(None), "no tokenizer"), (_endless(tokenizer), "no end token")):
         with pytest.raises(InvalidRequestError, match=said):
-            GrammarCompiler(bare, 2048).matcher(OutputForm("regex", "a"))
+            GrammarCompiler(bare, 2048).matcher(StructuredOutput("regex", "a"))
 
 
 def _endless(tokenizer: Tokenizer) -> Tokenizer:
@@ -70,4 +70,4 @@ def test_without_llguidance_the_way_out_is_told(
 ) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(InvalidRequestError, match=r"pip install 'pybatcher\[structured\]'"):
-        compiler.matcher(OutputForm("regex", "a"))
+        compiler.matcher(StructuredOutput("regex", "a"))

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from pybatcher import InvalidRequestError
-from pybatcher.params import OutputForm
+from pybatcher.params import StructuredOutput
 from pybatcher.text import Tokenizer
 from pybatcher.text.grammars import GrammarCompiler, after_step, before_step
 
-FORM = OutputForm("regex", "(yes|no), and so on[.]?[.]")
+FORM = StructuredOutput("regex", "(yes|no), and so on[.]?[.]")
 
 
 def test_a_draft_is_cut_where_the_form_refuses_it(
@@ -29,7 +29,7 @@ def test_after_the_end_nothing_is_kept(compiler: GrammarCompiler, tokenizer: Tok
 def test_before_the_end_the_forced_text_is_told(compiler: GrammarCompiler) -> None:
     outcome = after_step(before_step(0, compiler.matcher(FORM), [], ()), [])
     assert (outcome.n_tokens, outcome.is_complete, outcome.forced) == (0, False, ())
-    job = before_step(0, compiler.matcher(OutputForm("regex", "fixed text")), [], ())
+    job = before_step(0, compiler.matcher(StructuredOutput("regex", "fixed text")), [], ())
     assert after_step(job, []).forced
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pybatcher.params import OutputForm
+from pybatcher.params import StructuredOutput
 from pybatcher.text import Tokenizer
 from pybatcher.text.grammars import GrammarCompiler, OutputMatcher
 from pybatcher.text.grammars.matcher import ANY_TOKEN
@@ -28,7 +28,7 @@ FORMS = [
     ),
 ]
 
-FORM = OutputForm("regex", "(one|two), three and more[.]?")
+FORM = StructuredOutput("regex", "(one|two), three and more[.]?")
 
 
 def ids(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -76,7 +76,7 @@ def test_forced_text_may_not_come_in_other_tokens(
 def test_forced_text_that_spells_a_special_token_is_text(
     compiler: GrammarCompiler, tokenizer: Tokenizer, text: str
 ) -> None:
-    form, output = OutputForm("choices", json.dumps([text])), list[int]()
+    form, output = StructuredOutput("choices", json.dumps([text])), list[int]()
     one = compiler.matcher(form)
     while not one.is_complete:
         _, (only,) = one.allowed(())
@@ -93,7 +93,9 @@ def test_forced_text_that_spells_a_special_token_is_text(
 def test_a_grammar_in_which_it_cannot_go_back_has_no_drafts(
     compiler: GrammarCompiler, tokenizer: Tokenizer, attribute: str
 ) -> None:
-    one = compiler.matcher(OutputForm("grammar", f"start: words\nwords[{attribute}]: /[a-z ]*/"))
+    one = compiler.matcher(
+        StructuredOutput("grammar", f"start: words\nwords[{attribute}]: /[a-z ]*/")
+    )
     tokens = ids(tokenizer, "the old man")
     assert one.allowed(tokens) == (0, [ANY_TOKEN])
     one.follow(tokens)
@@ -106,7 +108,7 @@ def test_a_suffix_and_a_text_of_that_name_leave_the_drafts(
 ) -> None:
     tokens = ids(tokenizer, "the old man")
     for grammar in ('words\nwords[suffix="x"]: /.*/', '/[a-z ]*/ " stop or max_tokens"'):
-        one = compiler.matcher(OutputForm("grammar", f"start: {grammar}"))
+        one = compiler.matcher(StructuredOutput("grammar", f"start: {grammar}"))
         assert one.allowed(tokens)[0] == len(tokens)
         assert not one.error
 
@@ -114,7 +116,7 @@ def test_a_suffix_and_a_text_of_that_name_leave_the_drafts(
 def test_where_there_is_a_choice_every_token_that_fits_may_come(
     compiler: GrammarCompiler, tokenizer: Tokenizer
 ) -> None:
-    one = compiler.matcher(OutputForm("regex", "[a-z ]{1,40}"))
+    one = compiler.matcher(StructuredOutput("regex", "[a-z ]{1,40}"))
     draft = ids(tokenizer, "the old man 5")
     n_allowed, only = one.allowed(draft)
     assert tokenizer.decode(draft[:n_allowed]).startswith("the old man")
@@ -125,7 +127,7 @@ def test_where_there_is_a_choice_every_token_that_fits_may_come(
 def test_what_may_come_follows_from_the_output_alone(
     compiler: GrammarCompiler, kind_and_text: tuple[Any, str]
 ) -> None:
-    form, rng = OutputForm(*kind_and_text), random.Random(1)
+    form, rng = StructuredOutput(*kind_and_text), random.Random(1)
     for _ in range(6):
         one, output = compiler.matcher(form), []
         while len(output) < 40 and not one.is_complete:

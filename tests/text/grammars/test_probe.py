@@ -5,7 +5,7 @@ from importlib import import_module
 import pytest
 
 from pybatcher import InvalidRequestError
-from pybatcher.params import OutputForm
+from pybatcher.params import StructuredOutput
 from pybatcher.text.grammars import GrammarCompiler
 
 module = import_module("pybatcher.text.grammars.probe")
@@ -25,12 +25,14 @@ module = import_module("pybatcher.text.grammars.probe")
         (("json_object", ""), True),
     ],
 )
-def test_large_and_counting_forms_are_tried_elsewhere(form: OutputForm, harmless: bool) -> None:
-    assert module.is_harmless(OutputForm(*form)) is harmless
+def test_large_and_counting_forms_are_tried_elsewhere(
+    form: StructuredOutput, harmless: bool
+) -> None:
+    assert module.is_harmless(StructuredOutput(*form)) is harmless
 
 
 def test_a_large_form_that_compiles_is_taken(compiler: GrammarCompiler) -> None:
-    form = OutputForm("regex", "a{20001}")
+    form = StructuredOutput("regex", "a{20001}")
     assert not module.is_harmless(form)
     assert not compiler.matcher(form).error
 
@@ -41,7 +43,7 @@ def test_one_that_takes_for_ever_is_stopped(
 ) -> None:
     monkeypatch.setattr(module, "_SECONDS", 2)
     with pytest.raises(InvalidRequestError, match="regex cannot be used: to compile it takes more"):
-        compiler.matcher(OutputForm("regex", "a{1000000000}"))
+        compiler.matcher(StructuredOutput("regex", "a{1000000000}"))
 
 
 def test_a_process_that_cannot_start_is_told_of(
@@ -49,4 +51,4 @@ def test_a_process_that_cannot_start_is_told_of(
 ) -> None:
     monkeypatch.setattr(module.sys, "executable", "/nowhere/python")
     with pytest.raises(InvalidRequestError, match="cannot be started"):
-        compiler.matcher(OutputForm("regex", "a{20002}"))
+        compiler.matcher(StructuredOutput("regex", "a{20002}"))

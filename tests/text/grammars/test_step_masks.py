@@ -5,7 +5,7 @@ import ctypes
 import pytest
 
 from pybatcher import _core
-from pybatcher.params import OutputForm
+from pybatcher.params import StructuredOutput
 from pybatcher.text import Tokenizer
 from pybatcher.text.grammars import GrammarCompiler, StepMasks, before_step
 from pybatcher.text.grammars.matcher import ANY_TOKEN
@@ -22,7 +22,7 @@ def rows(memory: _core.TokenMasks) -> list[bytes]:
 def test_each_row_has_its_mask_and_others_are_left(
     compiler: GrammarCompiler, tokenizer: Tokenizer, seconds: float
 ) -> None:
-    form = OutputForm("regex", "[a-z]+ (and|or) [a-z]+")
+    form = StructuredOutput("regex", "[a-z]+ (and|or) [a-z]+")
     memory, masks = _core.TokenMasks(6, VOCAB), StepMasks()
     masks._slowest = seconds
     before = rows(memory)[0]
@@ -48,7 +48,10 @@ def test_where_one_token_may_come_its_mask_has_no_other(
     compiler: GrammarCompiler, tokenizer: Tokenizer
 ) -> None:
     memory, masks = _core.TokenMasks(8, VOCAB), StepMasks()
-    mixed, fixed = OutputForm("regex", "yes, (and|or) so"), OutputForm("regex", "always the same")
+    mixed, fixed = (
+        StructuredOutput("regex", "yes, (and|or) so"),
+        StructuredOutput("regex", "always the same"),
+    )
     draft = compiler.matcher(mixed).forced()
     jobs = [
         (before_step(0, compiler.matcher(mixed), (), draft), 0),
@@ -65,7 +68,7 @@ def test_where_one_token_may_come_its_mask_has_no_other(
 
 def test_a_failure_opens_the_gate(compiler: GrammarCompiler) -> None:
     memory, masks = _core.TokenMasks(1, VOCAB), StepMasks()
-    job = (before_step(0, compiler.matcher(OutputForm("regex", "[a-z]+")), (), ()), 0)
+    job = (before_step(0, compiler.matcher(StructuredOutput("regex", "[a-z]+")), (), ()), 0)
     opened = []
 
     class Watched:

@@ -9,7 +9,7 @@ import pytest
 from grammar_follower import Follower
 
 from pybatcher.errors import InvalidRequestError
-from pybatcher.params import OutputForm
+from pybatcher.params import StructuredOutput
 from pybatcher.text.responses.formats import FORMATS
 from pybatcher.text.responses.response_grammar import response_grammar
 from pybatcher.text.responses.tool_choice import read_tool_choice
@@ -18,25 +18,29 @@ from pybatcher.text.responses.tools import read_tools
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 SCHEMA["additionalProperties"] = False
 # Of each kind of form: texts that have it, and texts that have not.
-FORMS: dict[str, tuple[OutputForm, list[str], list[str]]] = {
+FORMS: dict[str, tuple[StructuredOutput, list[str], list[str]]] = {
     "json_schema": (
-        OutputForm("json_schema", json.dumps(SCHEMA)),
+        StructuredOutput("json_schema", json.dumps(SCHEMA)),
         ['{"a": 1}', '{"a": -20}'],
         ["", '{"a":1}', '{"a": 1.5}', '{"b": 1}', 'so {"a": 1}', '{"a": 1} so'],
     ),
-    "json_object": (OutputForm("json_object", ""), ["{}", '{"x": [1, {}]}'], ["[]", "1", "{"]),
+    "json_object": (
+        StructuredOutput("json_object", ""),
+        ["{}", '{"x": [1, {}]}'],
+        ["[]", "1", "{"],
+    ),
     "regex": (
-        OutputForm("regex", "[a/]+\\/b\nc\t?(\\\\|\\n)"),
+        StructuredOutput("regex", "[a/]+\\/b\nc\t?(\\\\|\\n)"),
         ["a/b\nc\\", "//a/b\nc\t\n"],
         ["a/b c\\", "b\nc\\", "a/b\nc"],
     ),
     "choices": (
-        OutputForm("choices", json.dumps(["yes", 'ä "b"\n', "no/"])),
+        StructuredOutput("choices", json.dumps(["yes", 'ä "b"\n', "no/"])),
         ["yes", 'ä "b"\n', "no/"],
         ["", "ye", "yes no/", "no"],
     ),
     "grammar": (
-        OutputForm("grammar", 'start: "<" word ("," word)* ">"\nword: /[a-z]{2}/'),
+        StructuredOutput("grammar", 'start: "<" word ("," word)* ">"\nword: /[a-z]{2}/'),
         ["<ab>", "<ab,cd>"],
         ["<>", "<abc>", "ab"],
     ),
@@ -45,7 +49,7 @@ NO_CALLS = read_tool_choice(None, ())
 THINKING = sorted(name for name, format in FORMATS.items() if format.think)
 
 
-def grammar(name: str, form: OutputForm | None, **options: Any) -> str:
+def grammar(name: str, form: StructuredOutput | None, **options: Any) -> str:
     return response_grammar(FORMATS[name], (), NO_CALLS, form=form, **options)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pybatcher import InvalidRequestError, SamplingParams
-from pybatcher.params import JsonSchema, OutputForm, schema_text
+from pybatcher.params import JsonSchema, StructuredOutput, schema_text
 
 SCHEMA = {"type": "object", "properties": {"b": {}, "a": {}}}
 
@@ -24,7 +24,7 @@ def test_a_schema_is_a_text_however_it_is_given() -> None:
         made = SamplingParams(json_schema=given)
         assert json.loads(made.json_schema) == SCHEMA
         assert list(json.loads(made.json_schema)["properties"]) == ["b", "a"]
-        assert made.form == OutputForm("json_schema", json.dumps(SCHEMA))
+        assert made.form == StructuredOutput("json_schema", json.dumps(SCHEMA))
 
 
 @pytest.mark.parametrize("given", [Point, list[int], dict[str, Point], int | None])

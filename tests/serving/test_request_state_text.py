@@ -15,7 +15,7 @@ from pybatcher.calls.completion import FinishReason
 from pybatcher.calls.reply import Reply
 from pybatcher.calls.telemetry import Telemetry
 from pybatcher.scheduling import Request, SampledToken
-from pybatcher.serving.delivery import Delivery
+from pybatcher.serving.request_state import RequestState
 from pybatcher.testing import byte_tokenizer
 from pybatcher.testing.byte_tokenizer import EOS_TOKEN_ID
 from pybatcher.text import Tokenizer
@@ -34,31 +34,31 @@ CASES: dict[str, tuple[str, dict[str, object]]] = {
 
 
 class OutputText:
-    """The text of one output, as its delivery tells it, token by token."""
+    """The text of one output, as its request state delivers it, token by token."""
 
     def __init__(self, request: Request, tokenizer: Tokenizer) -> None:
         self.reply = Reply(streams=True)
-        self.delivery = Delivery(request, self.reply, 0.0, Telemetry(lambda: 0.0), tokenizer)
+        self.state = RequestState(request, self.reply, 0.0, Telemetry(lambda: 0.0), tokenizer)
 
     @property
     def finish_reason(self) -> str | None:
-        return self.delivery.finish_reason
+        return self.state.finish_reason
 
     def push(self, token_id: int, finish_reason: FinishReason | None) -> str:
-        self.delivery.token(SampledToken(token_id), finish_reason, 0.0)
+        self.state.token(SampledToken(token_id), finish_reason, 0.0)
         return self.reply.pieces[-1].text
 
     def flush(self) -> str:
         """What a deadline would tell."""
-        if not (self.delivery.request.output or self.reply.pieces):
+        if not (self.state.request.output or self.reply.pieces):
             return ""
-        self.delivery.expire(0.0)
+        self.state.expire(0.0)
         return self.reply.pieces[-1].text
 
 
 async def text_after_output(request: Request, tokenizer: Tokenizer, max_output: int) -> OutputText:
     text = OutputText(request, tokenizer)
-    await text.delivery.replay_output(max_output)
+    await text.state.replay_output(max_output)
     return text
 
 

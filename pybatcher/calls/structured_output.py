@@ -1,4 +1,4 @@
-"""`with_form`: has the reply of a call read the value of its output."""
+"""`with_structured_output`: has the reply of a call read the value of its output."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..params import JsonSchema, SamplingParams, schema_text
 from .call import Call
 from .reply import Reply
 
-__all__ = ["with_form"]
+__all__ = ["with_structured_output"]
 
 
-def with_form(call: Call, reply: Reply) -> Call:
+def with_structured_output(call: Call, reply: Reply) -> Call:
     """Return the call with a schema in place of a type, and set the `parse` of its reply.
 
     Raises InvalidRequestError for what is no schema. All other checks are those of the service.

@@ -8,7 +8,7 @@ from pybatcher import Completion, DeadlineExceededError, EngineFailedError, Samp
 from pybatcher.calls.reply import Reply
 from pybatcher.calls.telemetry import RequestEvent, Telemetry
 from pybatcher.scheduling import Request, SampledToken
-from pybatcher.serving.delivery import Delivery
+from pybatcher.serving.request_state import RequestState
 from pybatcher.testing import byte_tokenizer
 from pybatcher.testing.byte_tokenizer import EOS_TOKEN_ID
 
@@ -16,7 +16,7 @@ TOKENIZER = byte_tokenizer()
 
 
 class Case:
-    """A delivery of tokens, one a second."""
+    """A request that gets one token a second."""
 
     def __init__(self, **sampling: object) -> None:
         request = Request(
@@ -33,12 +33,12 @@ class Case:
         self.events: list[RequestEvent] = []
         telemetry = Telemetry(lambda: self.now)
         telemetry.attach(self.events.append)
-        self.delivery = Delivery(request, self.reply, 10.0, telemetry, TOKENIZER)
-        self.delivery.admitted(3, 11.0)
+        self.state = RequestState(request, self.reply, 10.0, telemetry, TOKENIZER)
+        self.state.admitted(3, 11.0)
 
     def token(self, token_id: int, finish_reason: object = None) -> bool:
         self.now += 1.0
-        return self.delivery.token(SampledToken(token_id), finish_reason, self.now)
+        return self.state.token(SampledToken(token_id), finish_reason, self.now)
 
     def text(self, text: str, finish_reason: object = None) -> list[bool]:
         ids = TOKENIZER.encode(text, add_special_tokens=False)
@@ -123,13 +123,13 @@ def test_the_end_token_has_no_text(skip_special_tokens: bool) -> None:
 def test_expired_with_and_without_tokens() -> None:
     case = Case(stop="END")
     case.text("an EN")
-    case.delivery.expire(20.0)
+    case.state.expire(20.0)
     assert case.completion.text == "an EN"
     assert case.completion.finish_reason == "deadline"
     assert case.completion.timeline.finished == 20.0
     assert case.reply.pieces[-1].text == "EN"
     empty = Case()
-    empty.delivery.expire(20.0)
+    empty.state.expire(20.0)
     with pytest.raises(DeadlineExceededError, match=r"within 10\.000 s"):
         empty.reply.result()
 
@@ -137,7 +137,7 @@ def test_expired_with_and_without_tokens() -> None:
 def test_failed() -> None:
     case = Case()
     case.text("a")
-    case.delivery.fail(EngineFailedError("broken"))
+    case.state.fail(EngineFailedError("broken"))
     assert case.shown == ["a"]
     with pytest.raises(EngineFailedError, match="broken"):
         case.reply.result()
@@ -164,7 +164,7 @@ def test_the_event_of_a_completion() -> None:
             recomputed_tokens=0,
             kind="generate",
             trace_headers={"traceparent": "x"},
-            max_tokens=case.delivery.request.params.max_tokens,
+            max_tokens=case.state.request.params.max_tokens,
             temperature=0.0,
             top_p=1.0,
         )
@@ -174,10 +174,10 @@ def test_the_event_of_a_completion() -> None:
 def test_preemptions_and_what_they_cost_are_counted() -> None:
     case = Case()
     case.text("a")
-    case.delivery.preempted()
-    case.delivery.resumed(5)
-    case.delivery.preempted()
-    case.delivery.resumed(6)
+    case.state.preempted()
+    case.state.resumed(5)
+    case.state.preempted()
+    case.state.resumed(6)
     case.text("b", "length")
     (event,), timeline = case.events, case.completion.timeline
     assert (timeline.preemptions, timeline.recomputed_tokens) == (2, 11)
@@ -187,12 +187,12 @@ def test_preemptions_and_what_they_cost_are_counted() -> None:
 def test_the_event_of_one_that_fails_expires_or_is_cancelled() -> None:
     failed, late, waiting, cancelled = Case(), Case(), Case(), Case()
     failed.text("ab")
-    failed.delivery.fail(EngineFailedError("broken"))
+    failed.state.fail(EngineFailedError("broken"))
     late.text("a")
-    late.delivery.expire(20.0)
-    waiting.delivery.expire(20.0)
+    late.state.expire(20.0)
+    waiting.state.expire(20.0)
     cancelled.text("abc")
-    cancelled.delivery.cancelled()
+    cancelled.state.cancelled()
     events = [case.events for case in (failed, late, waiting, cancelled)]
     assert [len(of_one) for of_one in events] == [1, 1, 1, 1]
     assert [(e.finish_reason, e.generated_tokens, e.ttft, e.total) for (e,) in events] == [
@@ -206,5 +206,5 @@ def test_the_event_of_one_that_fails_expires_or_is_cancelled() -> None:
 def test_a_second_end_has_no_event() -> None:
     case = Case()
     case.text("a", "length")
-    case.delivery.fail(EngineFailedError("its KV cannot be freed"))
+    case.state.fail(EngineFailedError("its KV cannot be freed"))
     assert [event.finish_reason for event in case.events] == ["length"]

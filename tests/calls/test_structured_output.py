@@ -7,8 +7,8 @@ from pydantic import BaseModel, ValidationError, field_validator
 
 from pybatcher import InvalidRequestError, SamplingParams
 from pybatcher.calls.call import Call
-from pybatcher.calls.forms import with_form
 from pybatcher.calls.reply import Reply
+from pybatcher.calls.structured_output import with_structured_output
 from pybatcher.params import JsonSchema
 
 
@@ -25,7 +25,7 @@ class Even(BaseModel):
 
 def parsed(text: str, params: SamplingParams | None = None, **sampling: object) -> object:
     reply = Reply()
-    call = with_form(Call(content="x", params=params, sampling=sampling), reply)
+    call = with_structured_output(Call(content="x", params=params, sampling=sampling), reply)
     if sampling.get("json_schema") is not None:
         assert isinstance(call.sampling["json_schema"], JsonSchema)
     return "nothing" if reply.parse is None else reply.parse(text)
@@ -60,10 +60,10 @@ def test_what_validators_raise_is_the_callers() -> None:
 
 def test_a_continuation_has_no_value_and_no_schema_is_an_error() -> None:
     reply = Reply()
-    with_form(Call(content="x", sampling={"json_object": True}, output=(1,)), reply)
+    with_structured_output(Call(content="x", sampling={"json_object": True}, output=(1,)), reply)
     assert reply.parse is None
     with pytest.raises(InvalidRequestError, match="json_schema is 5"):
-        with_form(Call(content="x", sampling={"json_schema": 5}), reply)
+        with_structured_output(Call(content="x", sampling={"json_schema": 5}), reply)
 
 
 class Trap:
@@ -78,5 +78,5 @@ def test_what_raises_when_it_is_asked_is_left_to_the_checks_of_the_service() -> 
     """It was logged as a fault of the program, and the caller got an EngineError."""
     for odd in ({"params": Trap()}, {"output": Trap()}):
         reply = Reply()
-        with_form(Call(content="x", **{"sampling": {}, "output": (), **odd}), reply)  # type: ignore[arg-type]
+        with_structured_output(Call(content="x", **{"sampling": {}, "output": (), **odd}), reply)  # type: ignore[arg-type]
         assert reply.parse is None

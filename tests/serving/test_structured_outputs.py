@@ -10,12 +10,12 @@ import pytest
 from batcher_helpers import PATIENCE, until
 
 from pybatcher import InvalidRequestError, QueueFullError
-from pybatcher.params import OutputForm
-from pybatcher.serving import forms as module
-from pybatcher.serving.forms import Forms
+from pybatcher.params import StructuredOutput
+from pybatcher.serving import structured_outputs as module
+from pybatcher.serving.structured_outputs import StructuredOutputs
 from pybatcher.text import Tokenizer
 
-FORM = OutputForm("regex", "a")
+FORM = StructuredOutput("regex", "a")
 
 
 class Compiler:
@@ -24,12 +24,12 @@ class Compiler:
     def __init__(self) -> None:
         self.go_on = threading.Event()
         self.begun: list[str] = []
-        self.ready: set[OutputForm] = set()
+        self.ready: set[StructuredOutput] = set()
 
-    def is_ready(self, form: OutputForm) -> bool:
+    def is_ready(self, form: StructuredOutput) -> bool:
         return form in self.ready
 
-    def matcher(self, form: OutputForm, output: tuple[int, ...] = ()) -> Any:
+    def matcher(self, form: StructuredOutput, output: tuple[int, ...] = ()) -> Any:
         if form not in self.ready:
             self.begun.append(form.text)
             assert threading.current_thread().name == "pybatcher-form"
@@ -48,7 +48,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
 
 
 async def test_forms_are_compiled_on_a_thread_and_matchers_made_at_once(compiler: Compiler) -> None:
-    forms = Forms(Tokenizer(None), 9)
+    forms = StructuredOutputs(Tokenizer(None), 9)
     compiler.go_on.set()
     assert await forms.matcher(FORM, ()) == ("a", "MainThread")
     assert await forms.matcher(FORM, ()) == ("a", "MainThread")
@@ -57,8 +57,8 @@ async def test_forms_are_compiled_on_a_thread_and_matchers_made_at_once(compiler
 
 
 async def test_what_several_ask_for_is_compiled_once(compiler: Compiler) -> None:
-    forms = Forms(Tokenizer(None), 9)
-    bad = OutputForm("regex", "bad")
+    forms = StructuredOutputs(Tokenizer(None), 9)
+    bad = StructuredOutput("regex", "bad")
     good = [asyncio.ensure_future(forms.matcher(FORM, ())) for _ in range(5)]
     failing = [asyncio.ensure_future(forms.matcher(bad, ())) for _ in range(3)]
     await until(lambda: len(compiler.begun) == 2)
@@ -77,12 +77,12 @@ async def test_a_form_that_takes_too_long_is_given_up_and_keeps_its_place(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_COMPILE_TIMEOUT", 0.01)
-    forms = Forms(Tokenizer(None), 9)
-    several = [OutputForm("regex", "b" * i) for i in range(1, module._MOST_AT_ONCE + 1)]
+    forms = StructuredOutputs(Tokenizer(None), 9)
+    several = [StructuredOutput("regex", "b" * i) for i in range(1, module._MOST_AT_ONCE + 1)]
     for form in several * 2:
         with pytest.raises(InvalidRequestError, match=r"regex was not compiled within 0\.01 s"):
             await forms.matcher(form, ())
-    others = [OutputForm("regex", "c" * i) for i in range(1, 3)]
+    others = [StructuredOutput("regex", "c" * i) for i in range(1, 3)]
     for form in others:
         with pytest.raises(QueueFullError, match="try again later") as raised:
             await forms.matcher(form, ())
@@ -96,8 +96,8 @@ async def test_a_form_that_takes_too_long_is_given_up_and_keeps_its_place(
 
 
 async def test_forms_that_may_take_long_keep_no_others_waiting(compiler: Compiler) -> None:
-    forms = Forms(Tokenizer(None), 9)
-    slow = [OutputForm("regex", f"(a{{1000}}){{{900 + i}}}") for i in range(8)]
+    forms = StructuredOutputs(Tokenizer(None), 9)
+    slow = [StructuredOutput("regex", f"(a{{1000}}){{{900 + i}}}") for i in range(8)]
     waiting = [asyncio.ensure_future(forms.matcher(form, ())) for form in slow]
     await until(lambda: len(compiler.begun) == module._MOST_SLOW)
     quick = asyncio.ensure_future(forms.matcher(FORM, ()))
@@ -113,15 +113,15 @@ async def test_the_time_of_a_form_begins_with_its_turn(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not to pay for those before it: the work that is timed begins in a slot."""
-    forms = Forms(Tokenizer(None), 9)
+    forms = StructuredOutputs(Tokenizer(None), 9)
     timed: list[str] = []
 
-    async def in_time(self: Forms, form: OutputForm, work: Any) -> Any:
+    async def in_time(self: StructuredOutputs, form: StructuredOutput, work: Any) -> Any:
         timed.append(form.text)
         return await work
 
-    monkeypatch.setattr(Forms, "_in_time", in_time)
-    several = [OutputForm("regex", "b" * i) for i in range(1, module._MOST_AT_ONCE + 2)]
+    monkeypatch.setattr(StructuredOutputs, "_in_time", in_time)
+    several = [StructuredOutput("regex", "b" * i) for i in range(1, module._MOST_AT_ONCE + 2)]
     made = [asyncio.ensure_future(forms.matcher(form, ())) for form in several]
     await until(lambda: len(compiler.begun) == module._MOST_AT_ONCE)
     assert timed == [form.text for form in several[:-1]]
@@ -131,8 +131,8 @@ async def test_the_time_of_a_form_begins_with_its_turn(
 
 
 async def test_who_waited_for_a_turn_finds_what_another_has_compiled(compiler: Compiler) -> None:
-    forms = Forms(Tokenizer(None), 9)
-    several = [OutputForm("regex", "b" * i) for i in range(1, module._MOST_AT_ONCE + 2)]
+    forms = StructuredOutputs(Tokenizer(None), 9)
+    several = [StructuredOutput("regex", "b" * i) for i in range(1, module._MOST_AT_ONCE + 2)]
     made = [asyncio.ensure_future(forms.matcher(form, ())) for form in (*several, several[-1])]
     await until(lambda: len(compiler.begun) == module._MOST_AT_ONCE)
     compiler.go_on.set()

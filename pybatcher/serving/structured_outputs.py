@@ -1,4 +1,4 @@
-"""`Forms`: compiles the forms of outputs beside the event loop, each within a time limit."""
+"""`StructuredOutputs`: compiles grammars of outputs off the event loop, within a time limit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..errors import InvalidRequestError, PybatcherError, QueueFullError
-from ..params import OutputForm
+from ..params import StructuredOutput
 from ..scheduling import own_copy
 from ..text import Tokenizer
 from ..text.grammars import GrammarCompiler, OutputMatcher
 from ..text.grammars.probe import is_harmless
 
-__all__ = ["Forms"]
+__all__ = ["StructuredOutputs"]
 
 _T = TypeVar("_T")
 
@@ -29,7 +29,7 @@ _MOST_SLOW = 2  # besides, of those that may take long
 _SHORT_OUTPUT = 64  # tokens; a matcher follows so many in some 0.3 ms
 
 
-class Forms:
+class StructuredOutputs:
     """Makes matchers of the forms that callers ask for. For one event loop."""
 
     def __init__(
@@ -38,9 +38,9 @@ class Forms:
         self._compiler = GrammarCompiler(tokenizer, vocab_size, markers)
         self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
         self._slow_slots = asyncio.Semaphore(_MOST_SLOW)
-        self._compiling: dict[OutputForm, asyncio.Future[Any]] = {}
+        self._compiling: dict[StructuredOutput, asyncio.Future[Any]] = {}
 
-    async def matcher(self, form: OutputForm, output: tuple[int, ...]) -> OutputMatcher:
+    async def matcher(self, form: StructuredOutput, output: tuple[int, ...]) -> OutputMatcher:
         """Return a new matcher of a form, at the end of `output`.
 
         A form that several callers ask for at a time is compiled once. Raises InvalidRequestError
@@ -55,7 +55,7 @@ class Forms:
         follow = partial(self._compiler.matcher, form, output)
         return await self._in_time(form, _on_thread(follow, slots.release))
 
-    async def _compiled(self, form: OutputForm) -> None:
+    async def _compiled(self, form: StructuredOutput) -> None:
         """Return when the form is compiled. Where a caller waits no longer, others do."""
         if form not in self._compiling:
             slots = await self._slot(form)
@@ -73,7 +73,7 @@ class Forms:
         except PybatcherError as error:
             raise own_copy(error) from None
 
-    async def _slot(self, form: OutputForm) -> asyncio.Semaphore:
+    async def _slot(self, form: StructuredOutput) -> asyncio.Semaphore:
         """Wait for a slot to work on a form in, and return what to give it back to.
 
         Forms that may take long have slots of their own: they keep no others waiting.
@@ -90,7 +90,7 @@ class Forms:
             ) from None
         return slots
 
-    async def _in_time(self, form: OutputForm, work: Awaitable[_T]) -> _T:
+    async def _in_time(self, form: StructuredOutput, work: Awaitable[_T]) -> _T:
         try:
             async with asyncio.timeout(_COMPILE_TIMEOUT):
                 return await work
@@ -100,7 +100,7 @@ class Forms:
                 "make it simpler"
             ) from None
 
-    def _ended(self, form: OutputForm, compiling: asyncio.Future[Any]) -> None:
+    def _ended(self, form: StructuredOutput, compiling: asyncio.Future[Any]) -> None:
         del self._compiling[form]
         if not compiling.cancelled():
             compiling.exception()  # else asyncio logs it where all callers have gone

@@ -1,7 +1,7 @@
-"""`OutputForm`: the form that an output must have, as plain text. Checks of the fields it is of.
+"""`StructuredOutput`: the schema, regex or grammar of an output, and checks of its fields.
 
-The forms are checked here as values only: whether a grammar can be compiled is known where the
-model is.
+Only the values are checked here. The serving side, which has the model's tokenizer, finds out
+whether a grammar compiles.
 """
 
 from __future__ import annotations
@@ -15,20 +15,26 @@ from ..errors.checks import REQUEST, plain_text, short, type_name
 from .bounded_json import TooLargeError, bounded_json
 
 __all__ = [
-    "FORM_FIELDS",
-    "FormKind",
+    "STRUCTURED_OUTPUT_FIELDS",
     "JsonSchema",
-    "OutputForm",
+    "StructuredOutput",
+    "StructuredOutputKind",
     "check_choices",
     "check_grammar",
     "check_regex",
-    "form_of",
     "schema_text",
+    "structured_output_of",
 ]
 
-FormKind = Literal["json_schema", "regex", "grammar", "choices", "json_object"]
+StructuredOutputKind = Literal["json_schema", "regex", "grammar", "choices", "json_object"]
 
-FORM_FIELDS: tuple[FormKind, ...] = ("json_schema", "regex", "grammar", "choices", "json_object")
+STRUCTURED_OUTPUT_FIELDS: tuple[StructuredOutputKind, ...] = (
+    "json_schema",
+    "regex",
+    "grammar",
+    "choices",
+    "json_object",
+)
 """The fields of SamplingParams that give an output a form; one of them at most."""
 
 _MOST_CHARACTERS = 2**20  # of a schema or a grammar, and of all choices together
@@ -36,13 +42,13 @@ _MOST_REGEX = 2**16
 _MOST_CHOICES = 10_000
 
 
-class OutputForm(NamedTuple):
+class StructuredOutput(NamedTuple):
     """The form of an output: a JSON schema, a regex, a Lark grammar, or choices as JSON texts.
 
     source: what the caller gave, where that is no field of `SamplingParams`.
     """
 
-    kind: FormKind
+    kind: StructuredOutputKind
     text: str
     source: str = ""
 
@@ -178,12 +184,14 @@ def check_choices(value: object) -> tuple[str, ...]:
     return choices
 
 
-def form_of(params: Any) -> OutputForm | None:
+def structured_output_of(params: Any) -> StructuredOutput | None:
     """Return the form that the fields of `SamplingParams` ask for; None: any text.
 
     Raises InvalidRequestError where there are two.
     """
-    given = [name for name in FORM_FIELDS if getattr(params, name) not in (None, False)]
+    given = [
+        name for name in STRUCTURED_OUTPUT_FIELDS if getattr(params, name) not in (None, False)
+    ]
     if not given:
         return None
     if len(given) > 1:
@@ -192,5 +200,5 @@ def form_of(params: Any) -> OutputForm | None:
         )
     (kind,) = given
     if kind == "choices":
-        return OutputForm(kind, json.dumps(params.choices, ensure_ascii=False))
-    return OutputForm(kind, "" if kind == "json_object" else str(getattr(params, kind)))
+        return StructuredOutput(kind, json.dumps(params.choices, ensure_ascii=False))
+    return StructuredOutput(kind, "" if kind == "json_object" else str(getattr(params, kind)))

@@ -1,4 +1,4 @@
-"""`Delivery`: carries the tokens of one request to its reply, as text and with times."""
+"""`RequestState`: carries the tokens of one request to its reply, as text and with times."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ..scheduling import Answered, Request, SampledToken
 from ..text import Detokenizer, StopMatcher, Tokenizer
 from .chat_response import ChatResponse, ResponsePart
 
-__all__ = ["Delivery"]
+__all__ = ["RequestState"]
 
 
-class Delivery:
+class RequestState:
     """Turns the tokens of a request into text, stamps times, fills the reply, emits the last event.
 
     In the mailbox it is the message that submits its request. All times: seconds of the
