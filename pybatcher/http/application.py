@@ -14,25 +14,31 @@ from starlette.routing import Route
 
 from ..calls.any_batcher import AnyBatcher
 from ..errors import PybatcherError
-from . import messages_routes, more_routes, openai_routes, page_routes, responses_routes
-from .api_keys import ApiKeys
-from .body_room import BodyRoom
-from .connection import ClientGoneError
-from .context import Context
-from .guard import Guard
-from .http_error import HttpError, http_error, refusal
-from .idempotency import Idempotency
-from .model_list import ModelList
-from .origins import AllowedOrigins, Origins
+from .anthropic import messages_routes
+from .base.body_room import BodyRoom
+from .base.connection import ClientGoneError
+from .base.context import Context
+from .base.http_error import HttpError, http_error, refusal
+from .base.model_list import ModelList
+from .middleware.api_keys import ApiKeys
+from .middleware.guard import Guard
+from .middleware.idempotency import Idempotency
+from .middleware.origins import AllowedOrigins, Origins
+from .openai import embedding_routes, openai_routes, responses_routes, tokenizer_routes
+from .page import page_routes
+from .watch import watch_routes
+from .watch.live_feed import LiveFeeds
 
 __all__ = ["application"]
 
 ROUTES = [
     *openai_routes.ROUTES,
-    *more_routes.ROUTES,
+    *embedding_routes.ROUTES,
+    *tokenizer_routes.ROUTES,
     *responses_routes.ROUTES,
     *messages_routes.ROUTES,
     *page_routes.ROUTES,
+    *watch_routes.ROUTES,
 ]
 
 _BODIES_AT_ONCE = 4  # of the largest size
@@ -84,7 +90,7 @@ def application(
         ],
         exception_handlers={404: _not_found, 405: _wrong_method},
     )
-    made.state.watchers = context.watchers
+    made.state.watchers = context.shared(LiveFeeds).watchers
     return made
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from bench.http_cost import Connection, HttpTurn, compare, read_events
 from pybatcher.http import application
-from pybatcher.http.http_server import HttpServer
+from pybatcher.http.server.http_server import HttpServer
 from pybatcher.testing import fake_batcher
 
 CHUNK = b'data: {"choices":[{"text":"a"}],"usage":null}\n\n'

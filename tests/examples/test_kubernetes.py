@@ -14,7 +14,7 @@ import yaml
 
 from pybatcher.cli import make_app
 from pybatcher.http.application import ROUTES
-from pybatcher.http.guard import _OPEN
+from pybatcher.http.middleware.guard import _OPEN
 from pybatcher.sidecar.front.tcp import read_address
 
 

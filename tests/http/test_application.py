@@ -13,7 +13,7 @@ from http_served import served
 from pybatcher import ToolCall
 from pybatcher.calls.telemetry import RequestEvent
 from pybatcher.http import application
-from pybatcher.http.chat_completions import tool_call_body
+from pybatcher.http.openai.chat_completions import tool_call_body
 from pybatcher.testing import fake_batcher
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pybatcher.http.http_server import HttpServer
+from pybatcher.http.server.http_server import HttpServer
 
 __all__ = ["GET", "App", "Served", "served", "until_cut"]
 

@@ -46,6 +46,12 @@ LOADING_ORDER = [
     ["weights_cache"],
 ]
 SIDECAR_ORDER = [["protocol"], ["session"], ["replay"], ["front", "client"], ["worker"]]
+HTTP_ORDER = [
+    ["base"],
+    ["openai", "anthropic", "middleware", "watch", "page"],
+    ["server"],
+    ["application"],
+]
 NATIVE_ORDER = [
     ["base"],
     ["kv", "sampling"],
@@ -149,6 +155,12 @@ def test_the_rooms_of_loading_import_one_way() -> None:
         sorted(folder.rglob("*.py")),
         lambda path: imports_of_later_rooms(path, folder, LOADING_ORDER),
     )
+
+
+def test_the_rooms_of_http_import_one_way() -> None:
+    folder = PACKAGE / "http"
+    files = [*sorted(folder.glob("*/*.py")), folder / "application.py"]
+    none_of(files, lambda path: imports_of_later_rooms(path, folder, HTTP_ORDER))
 
 
 def test_only_the_engine_imports_the_extension() -> None:

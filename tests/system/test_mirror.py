@@ -36,8 +36,9 @@ ELSEWHERE = {
     # Grammars of calls, as parts of those of whole responses.
     "text/responses/call_grammar.py": "text/responses/test_response_grammar.py",
     # Handlers and what they share, asked by OpenAI's own client.
-    "http/messages_conversation.py": "http/test_messages_input.py",
-    "http/more_routes.py": "http/test_openai_routes.py",
+    "http/anthropic/messages_conversation.py": "http/anthropic/test_messages_input.py",
+    "http/openai/embedding_routes.py": "http/openai/test_openai_routes.py",
+    "http/openai/tokenizer_routes.py": "http/openai/test_openai_routes.py",
     # What only Ray calls.
     "ray/handle_replicas.py": "suites/ray/test_replicas.py",
     "ray/served.py": "suites/ray/test_replicas.py",
@@ -52,7 +53,7 @@ ELSEWHERE = {
     "sidecar/front/listener.py": "sidecar/front/test_server.py",
     "sidecar/front/socket_listener.py": "sidecar/front/test_server.py",
     "sidecar/front/otlp_traces.py": "calls/test_tracing.py",
-    "sidecar/front/http_listener.py": "http/test_serve_http.py",
+    "sidecar/front/http_listener.py": "http/server/test_serve_http.py",
     "sidecar/worker.py": "sidecar/front/test_worker_supervisor.py",
 }
 

@@ -246,7 +246,7 @@ def test_a_kind_of_question_touches_five_files() -> None:
     """Shown by the one that asks for embeddings, which nothing else in the package serves."""
     named = {path.relative_to(PACKAGE).as_posix(): names(path) for path in PACKAGE.rglob("*.py")}
     del named["testing/fake_engine.py"]  # whose `embed` is that of an engine
-    del named["http/more_routes.py"]  # which calls it, as any program does
+    del named["http/openai/embedding_routes.py"]  # which calls it, as any program does
     of_kind = {file for file, found in named.items() if "EmbedTexts" in found}
     of_method = {file for file, found in named.items() if "embed" in found}
     assert of_kind | of_method == QUESTION_FILES

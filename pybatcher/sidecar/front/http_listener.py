@@ -23,8 +23,8 @@ from .serve_config import ServeConfig
 from .tcp import is_loopback, listen_on, read_address, url_of
 
 if TYPE_CHECKING:
-    from ...http.http_server import HttpServer
-    from ...http.live_feed import Watchers
+    from ...http.server.http_server import HttpServer
+    from ...http.watch.live_feed import Watchers
 
 __all__ = ["HttpListener"]
 
@@ -114,9 +114,9 @@ class HttpListener(Listener):
     @override
     async def start(self, fronts: Mapping[str, Front]) -> None:
         from ...http import application
-        from ...http.api_keys import ApiKeys
-        from ...http.http_server import HttpServer
-        from ...http.origins import AllowedOrigins
+        from ...http.middleware.api_keys import ApiKeys
+        from ...http.middleware.origins import AllowedOrigins
+        from ...http.server.http_server import HttpServer
 
         clients = {name: OwnClient(front) for name, front in fronts.items()}
         for client in clients.values():
@@ -174,7 +174,7 @@ class HttpListener(Listener):
 def _import_http() -> None:
     """Raise ConfigError without the packages that HTTP takes."""
     try:
-        from ...http import http_server as _  # noqa: F401
+        from ...http.server import http_server as _  # noqa: F401
     except ImportError as error:
         raise ConfigError(
             f"http and uds need packages that are not there ({error}): "

@@ -1,0 +1,1 @@
+"""Parts that every HTTP API shares: errors, fields, connections, event streams and the context."""

@@ -1,0 +1,98 @@
+"""`Context`: what the handlers of an application share."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from ...calls.any_batcher import AnyBatcher
+from ...calls.model_info import ModelInfo
+from ...calls.trace_headers import current_trace_headers, headers_of_trace
+from ...errors import PybatcherError
+from .body_room import BodyRoom
+from .connection import read_body
+from .model_list import ModelList
+from .sampling_fields import bad
+from .token_texts import TokenTexts
+
+__all__ = ["Context"]
+
+_T = TypeVar("_T")
+
+
+class Context:
+    """The models, the limits, and the texts of their tokens.
+
+    max_body: most bytes of a request's body. room: for those of all requests.
+    """
+
+    def __init__(self, models: ModelList, max_body: int, room: BodyRoom) -> None:
+        self.models = models
+        self.max_body = max_body
+        self._room = room
+        self._texts: dict[str, tuple[str, TokenTexts]] = {}  # with the model's fingerprint
+        self._shared: dict[object, Any] = {}
+        self.began = int(time.time())
+
+    async def body(self, request: Request) -> dict[str, Any]:
+        """Return the body of a request. Raises HttpError, ClientGoneError."""
+        return await read_body(request, self.max_body, self._room)
+
+    async def texts(self, name: str, batcher: AnyBatcher, options: Mapping[str, Any]) -> TokenTexts:
+        """Return the texts of a model's tokens, for log-probabilities where `options` has them.
+
+        They are those of the model that is served now: after a reload, tokens may be others.
+        """
+        if "logprobs" not in options:
+            return TokenTexts(batcher)
+        info = await self.model_info(batcher)
+        fingerprint = "" if info is None else info.fingerprint
+        known = self._texts.get(name)
+        if known is None or known[0] != fingerprint:
+            known = self._texts[name] = (fingerprint, TokenTexts(batcher))
+        return known[1]
+
+    @staticmethod
+    async def model_info(batcher: AnyBatcher) -> ModelInfo | None:
+        """Return the description of a model; None where it cannot be had.
+
+        It cannot of a batcher that was closed, nor of a sidecar that is too old to know of it.
+        """
+        try:
+            return await batcher.model_info()
+        except PybatcherError:
+            return None
+
+    def shared(self, make: Callable[[ModelList], _T]) -> _T:
+        """Return the application's only instance of `make`, which the first call makes.
+
+        A room of handlers keeps its own state here, so that this room imports none of them.
+        """
+        if make not in self._shared:
+            self._shared[make] = make(self.models)
+        made: _T = self._shared[make]
+        return made
+
+    def options(self, request: Request) -> dict[str, Any]:
+        """Return the keywords that the head of a request gives to its calls."""
+        options: dict[str, Any] = {}
+        if (namespace := request.scope.get("pybatcher.namespace")) is not None:
+            options["namespace"] = namespace
+        if current_trace_headers() is None and (trace := headers_of_trace(request.headers)):
+            options["trace_headers"] = trace
+        if (priority := request.headers.get("x-priority")) is not None:
+            try:
+                options["priority"] = int(priority)
+            except ValueError:
+                raise bad("x-priority", priority, "a whole number") from None
+        return options
+
+    @staticmethod
+    def head(prefix: str, kind: str, model: str) -> dict[str, Any]:
+        """Return what the body of a response begins with, and all chunks of a stream have."""
+        made = f"{prefix}-{secrets.token_hex(12)}"
+        return {"id": made, "object": kind, "created": int(time.time()), "model": model}

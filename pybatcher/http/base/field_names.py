@@ -1,0 +1,51 @@
+"""`fields_named`: errors of calls, told with the names that fields have in a request. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from ...errors import PybatcherError
+from .http_error import HttpError, http_error
+
+__all__ = ["fields_named", "renamed", "text_names"]
+
+Names = Callable[[], Mapping[str, str]]
+"""Returns the fields of a request by the arguments of the call, or by items of these."""
+
+_ARGUMENT = re.compile(r"\w+")
+_ITEM = re.compile(r"\w+\[\d+\]")
+
+
+@contextmanager
+def fields_named(names: Names) -> Iterator[None]:
+    """Raise errors of the calls within as HttpErrors that name the fields of the request."""
+    try:
+        yield
+    except PybatcherError as error:
+        raise renamed(http_error(error), names()) from error
+
+
+def renamed(error: HttpError, names: Mapping[str, str]) -> HttpError:
+    """Return an error whose field has the name that is known for it, or for a whole it is in."""
+    field = error.param or ""
+    for pattern in (_ITEM, _ARGUMENT):
+        found = pattern.match(field)
+        if found is not None and (name := names.get(found[0])) is not None:
+            own = name + field[found.end() :]
+            return error.of_field(own, own + error.message.removeprefix(field))
+    return error
+
+
+def text_names(fields: Mapping[str, object]) -> dict[str, str]:
+    """Return the names of the texts of a call, which are those of these fields one after another.
+
+    fields: the value of each, by name: one text, or one list of token ids, or a list of several.
+    """
+    names: list[str] = []
+    for name, value in fields.items():
+        is_several = isinstance(value, list) and not all(type(one) is int for one in value)
+        count = len(value) if is_several and isinstance(value, list) else None
+        names += [name] if count is None else [f"{name}[{i}]" for i in range(count)]
+    return {f"texts[{i}]": name for i, name in enumerate(names)}

@@ -1,0 +1,163 @@
+"""`HttpError`: an error with its HTTP status, in the shapes of OpenAI's and Anthropic's APIs."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from ...errors import (
+    BatcherClosedError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    KvCacheFullError,
+    ModelFormatError,
+    NoFreeSequenceError,
+    PybatcherError,
+    QueueFullError,
+    RequestTooLongError,
+)
+
+__all__ = ["HttpError", "error_body", "http_error", "is_messages", "refusal"]
+
+_NAME = r"[a-z_0-9]+(?:\[\d+\])*"
+_FIELD = re.compile(rf"({_NAME}(?:\.{_NAME})*)(?: is | has | cannot be used|: )")
+
+_MESSAGES = ("/v1/messages", "/v1/messages/count_tokens")
+_TYPES_OF_MESSAGES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+}
+
+
+class HttpError(Exception):
+    """An error that a client is told.
+
+    type, code: of OpenAI's API. param: the field that is wrong; None: it is none of them.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str = "invalid_request_error",
+        code: str | None = None,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = type
+        self.code = code
+        self.param = param
+        self.headers = dict(headers or {})
+
+    def of_field(self, param: str, message: str) -> HttpError:
+        """Return the same error with this field, and this message of it."""
+        return HttpError(
+            self.status,
+            message,
+            type=self.type,
+            code=self.code,
+            param=param,
+            headers=self.headers,
+        )
+
+    def body(self) -> dict[str, Any]:
+        """Return the body of the response, as OpenAI has it."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.type,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+
+def is_messages(scope: Mapping[str, Any]) -> bool:
+    """Return whether a request is of Anthropic's Messages API. scope: of ASGI."""
+    return str(scope["path"]).endswith(_MESSAGES)
+
+
+def error_body(error: HttpError, scope: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of the response, as the API of the request has it. scope: of ASGI."""
+    if not is_messages(scope):
+        return error.body()
+    kind = "api_error" if error.status >= 500 else "invalid_request_error"
+    kind = _TYPES_OF_MESSAGES.get(error.status, kind)
+    if error.code == "overloaded":
+        kind = "overloaded_error"
+    told = {"type": kind, "message": error.message}
+    return {"type": "error", "error": told, "request_id": scope.get("pybatcher.request_id")}
+
+
+def refusal(error: HttpError, scope: Mapping[str, Any]) -> Response:
+    """Return the response that tells a client of an error. scope: of ASGI."""
+    text = json.dumps(error_body(error, scope), ensure_ascii=False, separators=(",", ":"))
+    # A message may show what the request has, and that may be no valid Unicode.
+    body = text.encode("utf-8", "replace")
+    return Response(body, error.status, error.headers, "application/json")
+
+
+def http_error(error: PybatcherError) -> HttpError:
+    """Return what a client is told of an error of a call."""
+    message = str(error)
+    match error:
+        case RequestTooLongError():
+            return HttpError(400, message, code="context_length_exceeded", param=_field(message))
+        case InvalidRequestError() | ModelFormatError():
+            return HttpError(400, message, code="invalid_value", param=_field(message))
+        case QueueFullError():
+            after = max(error.retry_after, 0.0)
+            headers = {
+                "retry-after": str(math.ceil(after)),
+                "retry-after-ms": str(math.ceil(1000 * after)),
+            }
+            return HttpError(
+                429, message, type="rate_limit_error", code="queue_full", headers=headers
+            )
+        case DeadlineExceededError():
+            return HttpError(
+                504,
+                message,
+                type="timeout_error",
+                code="deadline_exceeded",
+                headers={"x-should-retry": "false"},
+            )
+        case BatcherClosedError() | ConnectionLostError():
+            return HttpError(503, message, type="server_error", code="unavailable")
+        case KvCacheFullError():  # it ran alone: it would end here again, after as many tokens
+            return HttpError(
+                503,
+                message,
+                type="server_error",
+                code="overloaded",
+                headers={"x-should-retry": "false"},
+            )
+        case NoFreeSequenceError():
+            return HttpError(503, message, type="server_error", code="overloaded")
+    return HttpError(
+        500,
+        message,
+        type="server_error",
+        code="engine_failed",
+        headers={"x-should-retry": "false"},
+    )
+
+
+def _field(message: str) -> str | None:
+    """Return the field that a message of a typed error begins with."""
+    found = _FIELD.match(message)
+    return found[1] if found else None

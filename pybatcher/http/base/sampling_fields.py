@@ -1,0 +1,146 @@
+"""Fields about drawing that requests of all APIs have, as keywords of the calls. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from ...errors.checks import short
+from ...params import SamplingParams, left_to_model
+from .http_error import HttpError
+
+__all__ = [
+    "ANY_LENGTH",
+    "as_recommended",
+    "bad",
+    "read_flag",
+    "read_sampling",
+    "read_streaming",
+    "read_text",
+    "renamed_fields",
+]
+
+ANY_LENGTH = 2**31 - 1
+"""Up to the last position of a sequence."""
+
+_MOST_TOKENS = 2**14
+_OTHERS = {"logprobs", "max_tokens", "of_model"}
+_OWN = frozenset(field.name for field in fields(SamplingParams)) - _OTHERS
+_RENAMED = {
+    "guided_json": "json_schema",
+    "guided_regex": "regex",
+    "guided_choice": "choices",
+    "guided_grammar": "grammar",
+}
+_SCHEMA = "response_format.json_schema.schema"
+
+
+def bad(param: str, value: object, wanted: str) -> HttpError:
+    """Return the error for a value that is not `wanted`."""
+    message = f"{param} is {short(value)}; it must be {wanted}"
+    return HttpError(400, message, code="invalid_value", param=param)
+
+
+def read_flag(body: Mapping[str, Any], name: str, default: bool, within: str = "") -> bool:
+    """Return a value that must be true, false or null, which is the default. Raises HttpError.
+
+    within: what the name begins with in an error.
+    """
+    value = body.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise bad(within + name, value, "true or false")
+    return value
+
+
+def read_text(value: object, where: str, *, may_be_empty: bool = True) -> str:
+    """Return a text that UTF-8 can say. Raises HttpError."""
+    if not isinstance(value, str) or not (value or may_be_empty):
+        raise bad(where, value, "a text" if may_be_empty else "a text that is not empty")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise bad(where, value, "Unicode text, without halves of surrogate pairs") from None
+    return value
+
+
+def read_sampling(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keywords of sampling that a body has, and those of every request.
+
+    Null is as if nothing were said. Checked are the shapes that only HTTP has; all else is checked
+    by the call.
+    """
+    options: dict[str, Any] = {}
+    for name, value in body.items():
+        name = _RENAMED.get(name, name)
+        if value is not None and (name in _OWN or name == "priority"):
+            options[name] = value
+    for name in ("logit_bias", "stop_token_ids"):
+        if isinstance(given := options.get(name), (dict, list)) and len(given) > _MOST_TOKENS:
+            message = f"{name} has {len(given)} token ids; it must have at most {_MOST_TOKENS}"
+            raise HttpError(400, message, code="invalid_value", param=name)
+    if "logit_bias" in options:
+        options["logit_bias"] = _logit_bias(options["logit_bias"])
+    if body.get("response_format") is not None:
+        options |= _response_format(body["response_format"])
+    return as_recommended(options)
+
+
+def as_recommended(options: dict[str, Any]) -> dict[str, Any]:
+    """Return keywords with what is not said as the model's files recommend it.
+
+    Where these say nothing either, the temperature is 1, as OpenAI has it.
+    """
+    return {"temperature": 1.0, **options, "of_model": left_to_model(options)}
+
+
+def renamed_fields(body: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of a body that the calls know by another name, by that name."""
+    names = {name: own for own, name in _RENAMED.items() if body.get(own) is not None}
+    if body.get("response_format") is not None:
+        names |= {"json_object": "response_format", "json_schema": _SCHEMA}
+    return names
+
+
+def read_streaming(body: Mapping[str, Any]) -> tuple[bool, bool, bool]:
+    """Return whether a body asks for a stream, for the counts at its end, and for them all along.
+
+    Raises HttpError.
+    """
+    options = body.get("stream_options")
+    options = {} if options is None else options
+    if not isinstance(options, dict):
+        raise bad("stream_options", options, "a map")
+    wants_usage = read_flag(options, "include_usage", False, "stream_options.")
+    all_along = read_flag(options, "continuous_usage_stats", False, "stream_options.")
+    return read_flag(body, "stream", False), wants_usage, wants_usage and all_along
+
+
+def _logit_bias(value: object) -> dict[int, Any]:
+    wanted = "a map of token ids to numbers"
+    if not isinstance(value, dict):
+        raise bad("logit_bias", value, wanted)
+    biases = {}
+    for key, bias in value.items():
+        if not (key.isascii() and key.isdecimal() and len(key) <= 10):
+            raise bad("logit_bias", key, wanted)
+        biases[int(key)] = bias
+    return biases
+
+
+def _response_format(value: object) -> dict[str, Any]:
+    wanted = "{'type': 'text' | 'json_object' | 'json_schema', ...}"
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "text":
+        return {}
+    if kind == "json_object":
+        return {"json_object": True}
+    if kind == "json_schema" and isinstance(value, dict):
+        described = value.get("json_schema", value)
+        schema = described.get("schema") if isinstance(described, dict) else None
+        if not isinstance(schema, dict):
+            raise bad(_SCHEMA, schema, "a JSON schema")
+        return {"json_schema": schema}
+    raise bad("response_format", value, wanted)

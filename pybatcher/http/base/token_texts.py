@@ -1,0 +1,66 @@
+"""`TokenTexts`: the texts of single tokens, for log-probabilities."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ...calls.any_batcher import AnyBatcher
+from ...calls.completion import Completion, Piece, TokenLogprob
+
+__all__ = ["TokenTexts"]
+
+_BEFORE = "a"  # a text that any token may come after
+
+
+class TokenTexts:
+    """The texts of tokens by their ids. `learn` asks for those that are not known yet."""
+
+    def __init__(self, batcher: AnyBatcher) -> None:
+        self._batcher = batcher
+        self._texts: dict[int, str] = {}
+        self._before: tuple[tuple[int, ...], str] | None = None
+
+    def __getitem__(self, token_id: int) -> str:
+        return self._texts[token_id]
+
+    def described(self, one: TokenLogprob) -> dict[str, Any]:
+        """Return the log-probability of a token, and of the likeliest ones, as OpenAI has it."""
+        top = [self._described(token, logprob) for token, logprob in one.top]
+        return {**self._described(one.token_id, one.logprob), "top_logprobs": top}
+
+    def _described(self, token_id: int, logprob: float) -> dict[str, Any]:
+        text = self[token_id]
+        return {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "replace"))}
+
+    async def learn(self, token_ids: Iterable[int]) -> None:
+        """Have the texts of these tokens, as each is after another one.
+
+        Alone, or as the first of a text, a token loses its space in many vocabularies.
+        """
+        missing = [token for token in set(token_ids) if token not in self._texts]
+        if missing:
+            found = await asyncio.gather(*(self.joined([token]) for token in missing))
+            self._texts.update(zip(missing, found, strict=True))
+
+    async def joined(self, token_ids: Sequence[int]) -> str:
+        """Return the text of these tokens after another one."""
+        ask = self._batcher.detokenize
+        if self._before is None:
+            ids = await self._batcher.tokenize(_BEFORE, add_special_tokens=False)
+            self._before = ids, await ask(ids)
+        ids, text = self._before
+        return (await ask([*ids, *token_ids])).removeprefix(text)
+
+    async def learn_of(self, made: Completion | Iterable[Piece]) -> None:
+        """Have the texts of all tokens that log-probabilities name."""
+        tokens: set[int] = set()
+        if isinstance(made, Completion):
+            for top in made.prompt_top_logprobs or ():
+                tokens.update(token for token, _ in top)
+        for part in made.choices if isinstance(made, Completion) else made:
+            for one in part.logprobs or ():
+                tokens.add(one.token_id)
+                tokens.update(token for token, _ in one.top)
+        await self.learn(tokens)

@@ -1,0 +1,1 @@
+"""ASGI middleware: API keys, allowed origins and idempotency keys."""

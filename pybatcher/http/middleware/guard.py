@@ -1,0 +1,89 @@
+"""`Guard`: the middleware that asks for keys and names requests."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Collection
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...calls.backpressure import CURRENT_BACKPRESSURE, Backpressure
+from ..base.http_error import HttpError, is_messages, refusal
+from .api_keys import ApiKeys
+
+__all__ = ["BEGINS_EVENTS", "Guard"]
+
+BEGINS_EVENTS = "pybatcher.begins_events"
+"""An extension of ASGI's scope, whose "note" is called before a response of events begins."""
+
+_EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
+_MOST_UNREAD = 16  # pieces of an output, beside what waits in buffers on the way to the client
+_OPEN = ("/health", "/v1/health", "/")
+_PAGE = "/page/"  # what the page is made of; it asks for the key that its requests need
+_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class Guard:
+    """Refuses requests without a key, where keys are asked for; gives each request an id.
+
+    The calls of a request share one `Backpressure`, and yield when little of it waits to be read.
+
+    api_keys: as of `ApiKeys`. Raises ConfigError.
+    """
+
+    def __init__(self, app: ASGIApp, *, api_keys: Collection[str] | ApiKeys | None) -> None:
+        self._app = app
+        self._keys = api_keys if isinstance(api_keys, ApiKeys) else ApiKeys(api_keys)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        asked = headers.get("x-request-id", "")
+        own = asked if _ID.fullmatch(asked) else "req-" + secrets.token_hex(12)
+        scope["pybatcher.request_id"] = own
+        named = [(b"x-request-id", own.encode())]
+        if is_messages(scope):
+            named.append((b"request-id", own.encode()))
+
+        async def send_named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                if _EVENTS in message["headers"] and BEGINS_EVENTS in scope.get("extensions", ()):
+                    scope["extensions"][BEGINS_EVENTS]["note"]()
+                message["headers"] = [*message["headers"], *named]
+            await send(message)
+
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if self._keys.are_asked_for and path not in _OPEN and not path.startswith(_PAGE):
+            namespace = self._keys.namespace_of(_key_in(headers))
+            if namespace is None:
+                await refusal(_no_key(), scope)(scope, receive, send_named)
+                return
+            scope["pybatcher.namespace"] = namespace
+        before = CURRENT_BACKPRESSURE.set(Backpressure(_MOST_UNREAD))
+        try:
+            await self._app(scope, receive, send_named)
+        finally:  # a program may run an application in a task of its own
+            CURRENT_BACKPRESSURE.reset(before)
+
+
+def _key_in(headers: Headers) -> str:
+    given = headers.get("x-api-key") or ""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if not given and scheme.lower() == "bearer":
+        given = token.strip()
+    return given
+
+
+def _no_key() -> HttpError:
+    return HttpError(
+        401,
+        "there is no API key, or it is not known here: send one as a Bearer token or in x-api-key",
+        type="authentication_error",
+        code="invalid_api_key",
+        headers={"www-authenticate": "Bearer"},
+    )

@@ -1,0 +1,161 @@
+"""`KeptResponse`: the messages of one response, kept as they come, for all who ask for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from starlette.types import Message, Send
+
+from ...calls.backpressure import CURRENT_BACKPRESSURE, Backpressure
+
+__all__ = ["Answer", "KeptResponse"]
+
+_MOST_AHEAD = 16  # messages that a client may be behind and still counts as reading
+_OVERHEAD = 320  # bytes of a message in memory besides its body
+
+Answer = Callable[[Callable[[], Awaitable[Message]], Send], Awaitable[None]]
+"""An ASGI application with the scope of one request."""
+
+
+class KeptResponse:
+    """A response that is made once, in a task of its own, and sent to any number of clients.
+
+    request: tells the request from others.
+    has_room: called before each message is kept, with its size in bytes. From where there is no
+        room on, messages are dropped once all clients have had them, and the response is made no
+        faster than they read.
+
+    While it has no client, or all are far behind, its requests wait for what others read.
+    """
+
+    def __init__(self, request: bytes, has_room: Callable[[int], bool]) -> None:
+        self.request = request
+        self.n_bytes = 0  # that there was room for
+        self.is_cut = False  # its beginning was dropped: it cannot be sent again
+        self.has_ended = False
+        self._has_room = has_room
+        self._messages: list[Message] = []
+        self._n_dropped = 0
+        self._positions: dict[object, int] = {}  # of clients: messages that each has had
+        self._changed = asyncio.Event()
+        self._abandoned = asyncio.Event()
+        self._error: BaseException | None = None
+        self._backpressure = Backpressure(_MOST_AHEAD)
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients that it is being sent to."""
+        return len(self._positions)
+
+    @property
+    def is_worth_keeping(self) -> bool:
+        """True where the request ran: whoever was refused may ask again."""
+        if self.is_cut or self._error is not None or not self._messages:
+            return False
+        start = self._messages[0]
+        return start["status"] == 200 or (b"x-should-retry", b"false") in start["headers"]
+
+    # -- making it --------------------------------------------------------------------------
+
+    async def make(self, answer: Answer, body: bytes) -> None:
+        """Have an application answer a request with this body. Raises CancelledError only."""
+        CURRENT_BACKPRESSURE.set(self._backpressure)
+        parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        del body  # it may be large
+
+        async def receive() -> Message:
+            if parts:
+                return parts.pop()
+            await self._abandoned.wait()
+            return {"type": "http.disconnect"}
+
+        try:
+            await answer(receive, self._add)
+        except BaseException as error:
+            self._error = error  # of which each client is told
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self.has_ended = True
+            self._wake()
+
+    def abandon(self) -> None:
+        """Tell the application that nobody waits for the response any more."""
+        self._abandoned.set()
+        self._wake()
+
+    async def _add(self, message: Message) -> None:
+        size = _OVERHEAD + len(message.get("body", b""))
+        # Of one that was abandoned, nobody would give the room back.
+        if not self.is_cut and not self._abandoned.is_set() and self._has_room(size):
+            self.n_bytes += size
+        else:
+            self.is_cut = True
+        self._messages.append(message)
+        self._note_reading()
+        self._wake()
+        while self.is_cut and self._messages and not self._abandoned.is_set():
+            n_all = self._n_dropped + len(self._messages)
+            if all(position == n_all for position in self._positions.values()):
+                self._n_dropped = n_all
+                self._messages.clear()
+            else:
+                await self._changed.wait()
+
+    # -- sending it -------------------------------------------------------------------------
+
+    def join(self) -> object:
+        """Return a new client, for `send_to` and `leave`."""
+        client = object()
+        self._positions[client] = 0
+        self._note_reading()
+        return client
+
+    def leave(self, client: object) -> None:
+        """Wait for a client no longer."""
+        del self._positions[client]
+        self._note_reading()
+        self._wake()
+
+    async def send_to(
+        self, client: object, send: Send, headers: tuple[tuple[bytes, bytes], ...] = ()
+    ) -> None:
+        """Send the response from its beginning, and what comes of it until its end.
+
+        headers: beside its own. Raises what the application failed with.
+        """
+        while True:
+            at = self._positions[client] - self._n_dropped
+            if at < len(self._messages):
+                message = dict(self._messages[at])  # a copy: whoever sends it adds headers
+                if message["type"] == "http.response.start":
+                    message["headers"] = [*message["headers"], *headers]
+                await send(message)
+                self._positions[client] += 1
+                if self._backpressure.is_paused:
+                    self._note_reading()
+                if self.is_cut:
+                    self._wake()
+            elif not self.has_ended:
+                await self._changed.wait()
+            elif self._error is not None:
+                raise self._error
+            else:
+                return
+
+    def _note_reading(self) -> None:
+        """Hold what the response is made of while no client is near its end."""
+        if self.has_ended:
+            return
+        n_all = self._n_dropped + len(self._messages)
+        behind = min((n_all - position for position in self._positions.values()), default=None)
+        if behind is None or behind > _MOST_AHEAD:
+            self._backpressure.pause(self)
+        elif behind <= _MOST_AHEAD // 2:
+            self._backpressure.resume(self)
+
+    def _wake(self) -> None:
+        """Have all that wait look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()

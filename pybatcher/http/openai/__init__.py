@@ -1,0 +1,1 @@
+"""The endpoints of OpenAI's API: completions, chat, responses, embeddings and tokens."""

@@ -1,0 +1,256 @@
+"""Chat completions of OpenAI's API: bodies of requests read, bodies of responses made. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...calls.chat_settings import CHAT_OPTIONS
+from ...calls.completion import Completion, FinishReason, Piece, TokenLogprob, Usage
+from ...calls.options import TemplateOptions
+from ...text.tool_call import ToolCall
+from ..base.sampling_fields import (
+    ANY_LENGTH,
+    bad,
+    read_flag,
+    read_sampling,
+    read_streaming,
+    read_text,
+    renamed_fields,
+)
+from ..base.token_texts import TokenTexts
+from ..base.turns import check_count
+
+__all__ = [
+    "ChatAsked",
+    "by_sample",
+    "chat_completion",
+    "chunks_of",
+    "finish_reason_of",
+    "joined_logprobs",
+    "read_chat",
+    "read_messages",
+    "tool_call_body",
+    "usage_body",
+    "usage_chunk",
+]
+
+_OF_TEMPLATES = tuple(TemplateOptions.__annotations__)
+_CHAT_NAMES = {name: name for name in CHAT_OPTIONS}
+_CHAT_NAMES["thinking_token_budget"] = "max_reasoning_tokens"
+_REASONS: Mapping[FinishReason, str] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "deadline": "length",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChatAsked:
+    """A request for a chat: arguments of `chat`, and how the answer is to be told.
+
+    names: of fields, by the arguments that have other names.
+    """
+
+    messages: list[dict[str, Any]]
+    options: dict[str, Any]
+    stream: bool
+    include_usage: bool
+    continuous_usage: bool
+    names: dict[str, str]
+
+    @property
+    def template_options(self) -> Any:
+        """The options that the chat template sees, as `tokenize` takes them."""
+        return {name: self.options[name] for name in _OF_TEMPLATES if name in self.options}
+
+
+def read_chat(body: Mapping[str, Any]) -> ChatAsked:
+    """Return what a body asks for. Unknown keys are ignored. Raises HttpError."""
+    options = read_sampling(body)
+    names = {**renamed_fields(body), "logprobs": "top_logprobs"}
+    most = body.get("max_tokens")
+    if body.get("max_completion_tokens") is not None:
+        most, names["max_tokens"] = body["max_completion_tokens"], "max_completion_tokens"
+    options["max_tokens"] = ANY_LENGTH if most is None else most
+    top = body.get("top_logprobs")
+    if read_flag(body, "logprobs", False):
+        options["logprobs"] = 0 if top is None else top
+    elif top is not None and (top or type(top) is not int):
+        raise bad("top_logprobs", top, "left out where logprobs is not true")
+    for name, option in _CHAT_NAMES.items():
+        if body.get(name) is not None:
+            options[option] = body[name]
+            names |= {} if name == option else {option: name}
+    if options.get("tools") in (None, []):
+        options.pop("tools", None)
+        if options.get("tool_choice") in ("auto", "none"):
+            del options["tool_choice"]
+    streaming = read_streaming(body)
+    return ChatAsked(read_messages(body.get("messages")), options, *streaming, names)
+
+
+def read_messages(messages: object) -> list[dict[str, Any]]:
+    """Return messages as chat templates know them: developers are the system, parts are texts."""
+    if not isinstance(messages, list) or not messages:
+        raise bad("messages", messages, "a list of at least one message")
+    check_count(messages, "messages")
+    return [_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+
+
+def _message(message: object, where: str) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        raise bad(where, message, "a map with role and content")
+    read = {key: value for key, value in message.items() if value is not None or key == "content"}
+    if read.get("role") == "developer":
+        read["role"] = "system"
+    if read.get("role") != "assistant" and read.get("content") is None:
+        read["content"] = ""
+    content = read.get("content")
+    if isinstance(content, list):
+        parts = (_part(part, f"{where}.content[{i}]") for i, part in enumerate(content))
+        read["content"] = "\n".join(parts)
+    return read
+
+
+def _part(part: object, where: str) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(part, dict) or kind not in ("text", "refusal", "input_text", "output_text"):
+        raise bad(f"{where}.type", kind, "'text': this server reads no other")
+    field = "refusal" if kind == "refusal" else "text"
+    return read_text(part.get(field), f"{where}.{field}")
+
+
+def chat_completion(made: Completion, texts: TokenTexts, head: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of a response, which begins with `head`."""
+    choices = [
+        {
+            "index": i,
+            "message": _answer(choice),
+            "logprobs": _logprobs(choice.logprobs, texts),
+            "finish_reason": finish_reason_of(choice.finish_reason),
+        }
+        for i, choice in enumerate(made.choices)
+    ]
+    return {**head, "choices": choices, "usage": usage_body(made.usage)}
+
+
+def _answer(made: Completion) -> dict[str, Any]:
+    has_calls = bool(made.tool_calls)
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": None if has_calls and not made.text else made.text,
+        "refusal": None,
+    }
+    if made.reasoning:
+        message["reasoning_content"] = made.reasoning
+    if has_calls:
+        message["tool_calls"] = [tool_call_body(call) for call in made.tool_calls]
+    return message
+
+
+def tool_call_body(call: ToolCall) -> dict[str, Any]:
+    """Return a call as OpenAI has it: its arguments are a JSON text."""
+    text = json.dumps(call.arguments, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate, which only an escape can say
+        text = json.dumps(call.arguments)
+    function = {"name": call.name, "arguments": text}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def chunks_of(
+    pieces: Iterable[Piece], texts: TokenTexts, begun: set[int], head: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the chunks of the pieces of one step: one for each sample.
+
+    begun: the samples that have had a chunk, which is added to. The first one has the role.
+    head: what all chunks of a stream have.
+    """
+    chunks = []
+    for index, own in by_sample(pieces).items():
+        delta: dict[str, Any] = {}
+        if index not in begun:
+            begun.add(index)
+            delta["role"] = "assistant"
+        if text := "".join(piece.text for piece in own):
+            delta["content"] = text
+        elif "role" in delta:
+            delta["content"] = ""
+        if reasoning := "".join(piece.reasoning for piece in own):
+            delta["reasoning_content"] = reasoning
+        if calls := _call_deltas(own):
+            delta["tool_calls"] = calls
+        reason = own[-1].finish_reason
+        drawn = joined_logprobs(own)
+        choice: dict[str, Any] = {
+            "index": index,
+            "delta": delta,
+            "logprobs": _logprobs(drawn, texts),
+            "finish_reason": None if reason is None else finish_reason_of(reason),
+        }
+        if delta or drawn or reason is not None:
+            chunks.append({**head, "choices": [choice]})
+    return chunks
+
+
+def _call_deltas(pieces: Iterable[Piece]) -> list[dict[str, Any]]:
+    deltas: list[dict[str, Any]] = []
+    for piece in pieces:
+        for delta in piece.tool_calls:
+            if delta.name:
+                function = {"name": delta.name, "arguments": delta.arguments}
+                made = {"index": delta.index, "id": delta.id, "type": "function"}
+                deltas.append({**made, "function": function})
+            elif delta.arguments:
+                if deltas and deltas[-1]["index"] == delta.index:
+                    deltas[-1]["function"]["arguments"] += delta.arguments
+                else:
+                    function = {"arguments": delta.arguments}
+                    deltas.append({"index": delta.index, "function": function})
+    return deltas
+
+
+def usage_chunk(usage: Usage, head: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the chunk after the last one, for clients that want the counts."""
+    return {**head, "choices": [], "usage": usage_body(usage)}
+
+
+def usage_body(usage: Usage) -> dict[str, Any]:
+    """Return the counts of a request."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
+
+
+def finish_reason_of(reason: FinishReason) -> str:
+    """Return the reason by OpenAI's names."""
+    return _REASONS[reason]
+
+
+def by_sample(pieces: Iterable[Piece]) -> dict[int, list[Piece]]:
+    """Return the pieces of a step by the index of their sample."""
+    found: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        found.setdefault(piece.index, []).append(piece)
+    return found
+
+
+def joined_logprobs(pieces: Sequence[Piece]) -> tuple[TokenLogprob, ...] | None:
+    """Return the log-probabilities of pieces of one sample; None where none were asked for."""
+    if pieces[0].logprobs is None:
+        return None
+    return tuple(one for piece in pieces for one in piece.logprobs or ())
+
+
+def _logprobs(logprobs: Sequence[TokenLogprob] | None, texts: TokenTexts) -> dict[str, Any] | None:
+    if logprobs is None:
+        return None
+    return {"content": [texts.described(one) for one in logprobs], "refusal": None}

@@ -1,0 +1,239 @@
+"""Completions of OpenAI's API: bodies of requests read, bodies of responses made. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...calls.completion import Completion, Piece, TokenLogprob, Usage
+from ..base.sampling_fields import bad, read_flag, read_sampling, read_streaming, renamed_fields
+from ..base.token_texts import TokenTexts
+from .chat_completions import by_sample, finish_reason_of, joined_logprobs, usage_body
+
+__all__ = [
+    "CompletionAsked",
+    "EchoedPrompt",
+    "completion_body",
+    "completion_chunks",
+    "echo_chunks",
+    "read_completion",
+    "usage_of",
+]
+
+EchoedPrompt = tuple[str, Sequence[int]]
+"""A prompt that an answer begins with: its text and its token ids."""
+
+_DEFAULT_TOKENS = 16
+_MOST_PROMPTS = 2048
+_MOST_LOGPROBS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionAsked:
+    """A request for completions: prompts, options of `generate`, how the answer is to be told.
+
+    names: of fields, by the arguments that have other names.
+    """
+
+    prompts: list[Any]
+    options: dict[str, Any]
+    echo: bool
+    stream: bool
+    include_usage: bool
+    continuous_usage: bool
+    add_special_tokens: bool
+    names: dict[str, str]
+
+    @property
+    def is_drawn(self) -> bool:
+        """False where the prompts are echoed and nothing is to come after them."""
+        return not (self.echo and self.options["max_tokens"] == 0)
+
+    @property
+    def prompt_logprobs(self) -> int | None:
+        """Likeliest tokens that are wanted beside each of an echoed prompt; None: no scores.
+
+        A prompt that is only echoed, without an output, is scored too: nothing else is asked for.
+        """
+        if self.echo and ("logprobs" in self.options or not self.is_drawn):
+            return int(self.options.get("logprobs", 0))
+        return None
+
+
+def read_completion(body: Mapping[str, Any]) -> CompletionAsked:
+    """Return what a body asks for. Unknown keys are ignored. Raises HttpError."""
+    options = read_sampling(body)
+    most = body.get("max_tokens")
+    options["max_tokens"] = _DEFAULT_TOKENS if most is None else most
+    if (logprobs := body.get("logprobs")) is not None and logprobs is not False:
+        is_whole = isinstance(logprobs, int) and 0 <= logprobs <= _MOST_LOGPROBS
+        if not is_whole:
+            raise bad("logprobs", logprobs, f"a whole number from 0 to {_MOST_LOGPROBS}")
+        options["logprobs"] = int(logprobs)
+    if body.get("suffix") not in (None, ""):
+        raise bad("suffix", body["suffix"], "left out: this server does not fill gaps")
+    best = body.get("best_of")
+    if best not in (None, 1, body.get("n")) or isinstance(best, bool):
+        raise bad("best_of", body["best_of"], "left out, or n")
+    streaming = read_streaming(body)
+    echo = read_flag(body, "echo", False)
+    special = read_flag(body, "add_special_tokens", True)
+    prompts = _prompts(body.get("prompt"))
+    return CompletionAsked(prompts, options, echo, *streaming, special, renamed_fields(body))
+
+
+def _prompts(prompt: object) -> list[Any]:
+    wanted = "a text, a list of texts, a list of token ids, or a list of these lists"
+    if isinstance(prompt, str):
+        return [prompt]
+    if not isinstance(prompt, list) or not prompt or len(prompt) > _MOST_PROMPTS:
+        raise bad("prompt", prompt, wanted)
+    kinds = {type(one) for one in prompt}
+    if kinds == {int}:
+        return [prompt]
+    if kinds <= {str, list}:
+        return prompt
+    raise bad("prompt", prompt, wanted)
+
+
+def completion_body(
+    made: Sequence[Completion],
+    prompts: Sequence[EchoedPrompt | None],
+    texts: TokenTexts,
+    head: Mapping[str, Any],
+    offsets: Sequence[list[int]] | None,
+) -> dict[str, Any]:
+    """Return the body of a response: the choices of each prompt in turn.
+
+    prompts: each that the answer is to begin with; else None.
+    offsets: of the tokens of each choice; None: log-probabilities are not told.
+    """
+    choices: list[dict[str, Any]] = []
+    for one, before in zip(made, prompts, strict=True):
+        for choice in one.choices:
+            told = None
+            if offsets is not None:
+                told = _logprobs(one, choice, before, texts, offsets[len(choices)])
+            choices.append(
+                {
+                    "index": len(choices),
+                    "text": ("" if before is None else before[0]) + choice.text,
+                    "logprobs": told,
+                    "finish_reason": finish_reason_of(choice.finish_reason),
+                }
+            )
+    return {**head, "choices": choices, "usage": usage_body(usage_of(made))}
+
+
+def usage_of(made: Sequence[Completion]) -> Usage:
+    """Return the counts of several prompts together."""
+    return Usage(
+        sum(one.usage.prompt_tokens for one in made),
+        sum(one.usage.cached_tokens for one in made),
+        sum(one.usage.completion_tokens for one in made),
+    )
+
+
+def _logprobs(
+    made: Completion,
+    choice: Completion,
+    before: EchoedPrompt | None,
+    texts: TokenTexts,
+    offsets: list[int],
+) -> dict[str, Any]:
+    told = {**_columns(choice.logprobs or (), texts), "text_offset": offsets}
+    if before is None or made.prompt_logprobs is None:
+        return told
+    tokens = [texts[token] for token in before[1]]
+    logprobs = made.prompt_logprobs
+    tops = made.prompt_top_logprobs or [()] * len(tokens)
+    likeliest = [
+        None if logprob is None else _top(TokenLogprob(token, logprob, top), texts)
+        for token, logprob, top in zip(before[1], logprobs, tops, strict=True)
+    ]
+    return {
+        "tokens": tokens + told["tokens"],
+        "token_logprobs": [*logprobs, *told["token_logprobs"]],
+        "top_logprobs": likeliest + told["top_logprobs"],
+        "text_offset": offsets,
+    }
+
+
+def _top(one: TokenLogprob, texts: TokenTexts) -> dict[str, float]:
+    """Return the likeliest tokens and the token itself by their texts.
+
+    Of tokens with one text, such as parts of characters, the likeliest is told: so the largest
+    number is always there.
+    """
+    found: dict[str, float] = {}
+    for token, logprob in (*one.top, (one.token_id, one.logprob)):
+        found.setdefault(texts[token], logprob)
+    return found
+
+
+def _columns(logprobs: Sequence[TokenLogprob], texts: TokenTexts) -> dict[str, list[Any]]:
+    return {
+        "tokens": [texts[one.token_id] for one in logprobs],
+        "token_logprobs": [one.logprob for one in logprobs],
+        "top_logprobs": [_top(one, texts) for one in logprobs],
+    }
+
+
+def echo_chunks(
+    prompts: Sequence[EchoedPrompt],
+    scored: Sequence[Completion] | None,
+    n: int,
+    texts: TokenTexts,
+    head: Mapping[str, Any],
+    offsets: Sequence[list[int]],
+    *,
+    is_all: bool,
+) -> list[dict[str, Any]]:
+    """Return the chunks that tell each of `n` samples its prompt, before what is drawn.
+
+    scored: completions of the prompts alone, with log-probabilities; None: they are not told.
+    offsets: of the tokens of each prompt, where they are told. is_all: nothing is drawn.
+    """
+    chunks = []
+    for i, prompt in enumerate(prompts):
+        one = None if scored is None else scored[i]
+        choice = {
+            "text": prompt[0],
+            "logprobs": None if one is None else _logprobs(one, one, prompt, texts, offsets[i]),
+            "finish_reason": "length" if is_all else None,
+        }
+        chunks += [{**head, "choices": [{"index": i * n + k, **choice}]} for k in range(n)]
+    return chunks
+
+
+def completion_chunks(
+    pieces: Iterable[Piece],
+    first_index: int,
+    offsets: Mapping[int, list[int]],
+    texts: TokenTexts,
+    head: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Return the chunks of the pieces of one step: one for each sample.
+
+    first_index: of the prompt's first sample.
+    offsets: of the tokens of each sample, by its index, where log-probabilities are told.
+    """
+    chunks = []
+    for own_index, own in by_sample(pieces).items():
+        index = first_index + own_index
+        text = "".join(piece.text for piece in own)
+        reason = own[-1].finish_reason
+        drawn = joined_logprobs(own)
+        logprobs = None
+        if drawn is not None:
+            logprobs = {**_columns(drawn, texts), "text_offset": offsets[index]}
+        if text or logprobs or reason:
+            choice = {
+                "index": index,
+                "text": text,
+                "logprobs": logprobs,
+                "finish_reason": None if reason is None else finish_reason_of(reason),
+            }
+            chunks.append({**head, "choices": [choice]})
+    return chunks

@@ -1,0 +1,73 @@
+"""Handlers of embeddings, scores and ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from ..base.connection import unless_gone
+from ..base.context import Context
+from ..base.field_names import fields_named, text_names
+from .embeddings import (
+    embeddings_body,
+    pairs_body,
+    ranked_body,
+    read_embeddings,
+    read_pairs,
+    read_rank,
+    similarities,
+)
+
+__all__ = ["ROUTES"]
+
+
+async def embeddings(context: Context, request: Request) -> Any:
+    """POST /v1/embeddings."""
+    body = await context.body(request)
+    name, batcher = context.models.find(body.get("model"))
+    texts, options, as_base64, dimensions = read_embeddings(body)
+    options |= context.options(request)
+    with fields_named(lambda: text_names({"input": body["input"]})):
+        made = await unless_gone(request, batcher.embed(texts, **options))
+    return JSONResponse(
+        embeddings_body(made, model=name, as_base64=as_base64, dimensions=dimensions)
+    )
+
+
+async def score(context: Context, request: Request) -> Any:
+    """POST /v1/score: the cosine of the vectors of each pair of texts."""
+    body = await context.body(request)
+    name, batcher = context.models.find(body.get("model"))
+    pairs = read_pairs(body)
+    first, second = pairs.values()
+    options = context.options(request)
+    with fields_named(lambda: text_names(pairs)):
+        made = await unless_gone(request, batcher.embed([*first, *second], **options))
+    scores = similarities(made[: len(first)], made[len(first) :])
+    return JSONResponse(pairs_body(scores, made, context.head("score", "list", name)))
+
+
+async def rerank(context: Context, request: Request) -> Any:
+    """POST /v1/rerank: documents by the cosine of their vectors with the query's."""
+    body = await context.body(request)
+    name, batcher = context.models.find(body.get("model"))
+    query, documents, top = read_rank(body)
+    options = context.options(request)
+    with fields_named(lambda: text_names({"query": query, "documents": documents})):
+        made = await unless_gone(request, batcher.embed([query, *documents], **options))
+    scores = similarities([made[0]] * len(documents), made[1:])
+    head = context.head("rerank", "list", name)
+    return JSONResponse(ranked_body(documents, scores, top, made, head))
+
+
+ROUTES = [
+    ("/v1/embeddings", "POST", embeddings),
+    ("/v1/score", "POST", score),
+    ("/score", "POST", score),
+    ("/v1/rerank", "POST", rerank),
+    ("/rerank", "POST", rerank),
+    ("/v2/rerank", "POST", rerank),  # Cohere's clients ask there
+]
+"""Path, method and handler of each endpoint."""

@@ -1,0 +1,155 @@
+"""Embeddings, scores and ranks: bodies of requests read, bodies of responses made. Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...calls.scores import Embedding
+from ..base.sampling_fields import bad
+
+__all__ = [
+    "embeddings_body",
+    "pairs_body",
+    "ranked_body",
+    "read_embeddings",
+    "read_pairs",
+    "read_rank",
+    "similarities",
+]
+
+Texts = list[str | list[int]]
+
+_MOST = 2048
+
+
+def read_embeddings(body: Mapping[str, Any]) -> tuple[Texts, dict[str, Any], bool, int | None]:
+    """Return texts, options of `embed`, whether vectors are base64, and their dimensions."""
+    encoding = body.get("encoding_format")
+    encoding = "float" if encoding is None else encoding
+    if encoding not in ("float", "base64"):
+        raise bad("encoding_format", encoding, "'float' or 'base64'")
+    dimensions = body.get("dimensions")
+    is_whole = isinstance(dimensions, int) and not isinstance(dimensions, bool)
+    if dimensions is not None and not (is_whole and dimensions >= 1):
+        raise bad("dimensions", dimensions, "a whole number, 1 or more")
+    pooling = body.get("pooling")
+    options = {} if pooling is None else {"pooling": pooling}
+    return _texts(body.get("input"), "input"), options, encoding == "base64", dimensions
+
+
+def embeddings_body(
+    made: Sequence[Embedding], *, model: str, as_base64: bool, dimensions: int | None
+) -> dict[str, Any]:
+    """Return the body of a response. Vectors have length 1, also where they are cut.
+
+    dimensions: numbers of a vector; None: all. Raises HttpError where there are fewer.
+    """
+    data = []
+    for i, one in enumerate(made):
+        vector = _unit(one.vector, dimensions)
+        told: Any = vector.tolist()
+        if as_base64:
+            told = base64.b64encode(vector.astype("<f4").tobytes()).decode()
+        data.append({"object": "embedding", "index": i, "embedding": told})
+    return {"object": "list", "data": data, "model": model, "usage": _usage(made)}
+
+
+def read_pairs(body: Mapping[str, Any]) -> dict[str, Texts]:
+    """Return two lists of texts, as long as each other, by the names that a request gives them."""
+    value, name = _given(body, "text_1", "queries")
+    first = _texts(value, name)
+    other_value, other = _given(body, "text_2", "documents", "items")
+    second = _texts(other_value, other)
+    if len(first) == 1:
+        first = first * len(second)
+    if len(first) != len(second):
+        raise bad(other, len(second), f"as many texts as {name} has: {len(first)}")
+    return {name: first, other: second}
+
+
+def pairs_body(scores: Sequence[float], made: Sequence[Embedding], head: Mapping[str, Any]) -> Any:
+    """Return the body of a response with a score for each pair."""
+    data = [{"index": i, "object": "score", "score": score} for i, score in enumerate(scores)]
+    return {**head, "data": data, "usage": _usage(made)}
+
+
+def read_rank(body: Mapping[str, Any]) -> tuple[str, list[str], int]:
+    """Return the query, the documents, and how many of them are asked for."""
+    query, documents = body.get("query"), body.get("documents")
+    if not isinstance(query, str):
+        raise bad("query", query, "a text")
+    if not isinstance(documents, list) or not 0 < len(documents) <= _MOST:
+        raise bad("documents", documents, f"a list of 1 to {_MOST} texts")
+    texts: list[str] = []
+    for i, one in enumerate(documents):
+        text = one.get("text") if isinstance(one, dict) else one
+        if not isinstance(text, str):
+            raise bad(f"documents[{i}]", text, "a text")
+        texts.append(text)
+    top = body.get("top_n")
+    is_whole = isinstance(top, int) and not isinstance(top, bool)
+    if top is not None and not (is_whole and top >= 1):
+        raise bad("top_n", top, "a whole number, 1 or more")
+    return query, texts, len(texts) if top is None else min(int(top), len(texts))
+
+
+def ranked_body(
+    documents: Sequence[str],
+    scores: Sequence[float],
+    top: int,
+    made: Sequence[Embedding],
+    head: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the body of a response: the documents by their scores, of equals the first."""
+    order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:top]
+    results = [
+        {"index": i, "document": {"text": documents[i]}, "relevance_score": scores[i]}
+        for i in order
+    ]
+    return {**head, "results": results, "usage": _usage(made)}
+
+
+def similarities(first: Sequence[Embedding], second: Sequence[Embedding]) -> list[float]:
+    """Return the cosine of each pair of vectors."""
+    return [
+        float(_unit(one.vector, None) @ _unit(other.vector, None))
+        for one, other in zip(first, second, strict=True)
+    ]
+
+
+def _unit(vector: Any, dimensions: int | None) -> np.ndarray:
+    whole = np.asarray(vector, np.float32)
+    if dimensions is not None and dimensions > len(whole):
+        raise bad("dimensions", dimensions, f"at most {len(whole)}, as the model has them")
+    cut = whole if dimensions is None else whole[:dimensions]
+    norm = float(np.linalg.norm(cut))
+    return cut if norm == 0.0 else cut / np.float32(norm)
+
+
+def _given(body: Mapping[str, Any], *names: str) -> tuple[object, str]:
+    """Return the value of the first of these fields that is given, and its name."""
+    name = next((one for one in names if body.get(one) is not None), names[0])
+    return body.get(name), name
+
+
+def _texts(value: object, name: str) -> Texts:
+    wanted = f"a text, a list of at most {_MOST} texts, or of lists of token ids"
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not 0 < len(value) <= _MOST:
+        raise bad(name, value, wanted)
+    kinds = {type(one) for one in value}
+    if kinds == {int}:
+        return [value]
+    if kinds <= {str, list}:
+        return value
+    raise bad(name, value, wanted)
+
+
+def _usage(made: Sequence[Embedding]) -> dict[str, int]:
+    tokens = sum(one.prompt_tokens for one in made)
+    return {"prompt_tokens": tokens, "total_tokens": tokens}

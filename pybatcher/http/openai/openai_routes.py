@@ -1,0 +1,302 @@
+"""Handlers of OpenAI's endpoints, and of those that servers of models have beside them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from ...calls.any_batcher import AnyBatcher
+from ...calls.completion import Completion, Piece
+from ...calls.stream import Stream
+from ..base.connection import unless_gone
+from ..base.context import Context
+from ..base.event_stream import DONE, EventStream, event, steps_of
+from ..base.field_names import fields_named
+from ..base.token_texts import TokenTexts
+from .chat_completions import (
+    ChatAsked,
+    by_sample,
+    chat_completion,
+    chunks_of,
+    joined_logprobs,
+    read_chat,
+    usage_chunk,
+)
+from .completions import (
+    CompletionAsked,
+    EchoedPrompt,
+    completion_body,
+    completion_chunks,
+    echo_chunks,
+    read_completion,
+    usage_of,
+)
+from .running_usage import RunningUsage
+from .several_streams import steps_of_several
+from .text_offsets import TextOffsets, offsets_of
+
+__all__ = ["ROUTES"]
+
+T = TypeVar("T")
+Handler = Callable[[Context, Request], Awaitable[Any]]
+
+
+async def chat_completions(context: Context, request: Request) -> Any:
+    """POST /v1/chat/completions."""
+    body = await context.body(request)
+    name, batcher = context.models.find(body.get("model"))
+    asked = read_chat(body)
+    with fields_named(lambda: asked.names):
+        return await _chat(context, request, name, batcher, asked)
+
+
+async def _chat(
+    context: Context, request: Request, name: str, batcher: AnyBatcher, asked: ChatAsked
+) -> Any:
+    texts = await context.texts(name, batcher, asked.options)
+    options = {**context.options(request), **asked.options}
+    if not asked.stream:
+        made = await unless_gone(request, batcher.chat(asked.messages, **options))
+        await texts.learn_of(made)
+        head = context.head("chatcmpl", "chat.completion", name)
+        return JSONResponse(chat_completion(made, texts, head))
+    n_prompt = None
+    if asked.continuous_usage:
+        asking = batcher.tokenize(asked.messages, **asked.template_options)
+        n_prompt = len(await unless_gone(request, asking))
+    stream = batcher.stream_chat(asked.messages, **options)
+    first = await unless_gone(request, anext(stream))
+    head = context.head("chatcmpl", "chat.completion.chunk", name)
+    events = _chat_events(stream, first, asked, RunningUsage(n_prompt), texts, head)
+    return EventStream(events, source=stream)
+
+
+async def _chat_events(
+    stream: Stream,
+    first: Piece,
+    asked: ChatAsked,
+    usage: RunningUsage,
+    texts: TokenTexts,
+    head: dict[str, Any],
+) -> AsyncGenerator[bytes]:
+    begun: set[int] = set()
+    async with stream, aclosing(steps_of(stream, first)) as steps:
+        async for pieces in steps:
+            await texts.learn_of(pieces)
+            for chunk in usage.told(chunks_of(pieces, texts, begun, head), pieces):
+                yield event(chunk)
+    made = stream.completion
+    if asked.include_usage and made is not None:
+        yield event(usage_chunk(made.usage, head))
+    yield DONE
+
+
+async def completions(context: Context, request: Request) -> Any:
+    """POST /v1/completions."""
+    body = await context.body(request)
+    name, batcher = context.models.find(body.get("model"))
+    asked = read_completion(body)
+    with fields_named(lambda: asked.names):
+        return await _complete(context, request, name, batcher, asked)
+
+
+async def _complete(
+    context: Context, request: Request, name: str, batcher: AnyBatcher, asked: CompletionAsked
+) -> Any:
+    texts = await context.texts(name, batcher, asked.options)
+    options = {**context.options(request), **asked.options}
+    prompts: list[Any] = asked.prompts
+    counts = asked.stream and asked.continuous_usage
+    if not asked.add_special_tokens or counts or (asked.stream and len(prompts) > 1):
+        # What is wrong with any prompt of a list is a status, before one of them has an event.
+        prompts = await unless_gone(request, _all(_ids(batcher, one, asked) for one in prompts))
+    scores = asked.prompt_logprobs
+    if asked.stream:
+        head = context.head("cmpl", "text_completion", name)
+        usage = RunningUsage(sum(map(len, prompts)) if counts else None)
+        echoes: list[dict[str, Any]] = []
+        made: dict[int, Completion] = {}
+        if asked.echo:
+            echoing = _echoes(batcher, prompts, asked, options, texts, head)
+            echoes, scored = await unless_gone(request, echoing)
+            made = {} if asked.is_drawn else dict(enumerate(scored))
+        steps = steps_of_several(batcher, prompts if asked.is_drawn else [], options, made)
+        first = await unless_gone(request, _next(steps))
+        events = _completion_events(echoes, first, steps, made, asked, usage, texts, head)
+        return EventStream(events, source=steps)
+    completed = await unless_gone(
+        request, batcher.generate(prompts, **options, prompt_logprobs=scores)
+    )
+    before: list[EchoedPrompt | None] = [None] * len(completed)
+    if asked.echo:
+        before = await _all(_echoed(batcher, one, asked) for one in asked.prompts)
+    offsets = None
+    if "logprobs" in options:
+        await texts.learn(token for one in before if one is not None for token in one[1])
+        for one in completed:
+            await texts.learn_of(one)
+        offsets = [
+            await offsets_of(texts, choice.logprobs or (), prompt, one.prompt_logprobs is not None)
+            for one, prompt in zip(completed, before, strict=True)
+            for choice in one.choices
+        ]
+    head = context.head("cmpl", "text_completion", name)
+    return JSONResponse(completion_body(completed, before, texts, head, offsets))
+
+
+async def _ids(
+    batcher: AnyBatcher, prompt: str | list[int], asked: CompletionAsked
+) -> tuple[int, ...]:
+    """Return the token ids of a prompt."""
+    return await batcher.tokenize(prompt, add_special_tokens=asked.add_special_tokens)
+
+
+async def _echoes(
+    batcher: AnyBatcher,
+    prompts: list[Any],
+    asked: CompletionAsked,
+    options: dict[str, Any],
+    texts: TokenTexts,
+    head: dict[str, Any],
+) -> tuple[list[dict[str, Any]], list[Completion]]:
+    """Return the chunks with the prompts, and what was told of these: [] where they are texts only.
+
+    Log-probabilities are those of requests of their own, which share their KV with what is drawn.
+    """
+    before = await _all(_echoed(batcher, one, asked) for one in asked.prompts)
+    scored: list[Completion] = []
+    if asked.prompt_logprobs is not None:
+        alone = {**options, "prompt_logprobs": asked.prompt_logprobs}
+        if asked.is_drawn:
+            alone["max_tokens"] = 0
+        scored = await batcher.generate(prompts, **alone)
+    offsets: list[list[int]] = []
+    wants_logprobs = "logprobs" in options
+    if wants_logprobs:
+        await texts.learn(token for _, tokens in before for token in tokens)
+        for one in scored:
+            await texts.learn_of(one)
+        offsets = [await offsets_of(texts, (), prompt, True) for prompt in before]
+    chunks = echo_chunks(
+        before,
+        scored if wants_logprobs else None,
+        (options.get("n") or 1) if asked.is_drawn else 1,
+        texts,
+        head,
+        offsets,
+        is_all=not asked.is_drawn,
+    )
+    return chunks, scored
+
+
+async def _next(steps: AsyncGenerator[T]) -> T | None:
+    """Return the next of the steps; None at their end."""
+    return await anext(steps, None)
+
+
+async def _echoed(
+    batcher: AnyBatcher, prompt: str | list[int], asked: CompletionAsked
+) -> EchoedPrompt:
+    """Return a prompt as text and as token ids."""
+    if isinstance(prompt, str):
+        return prompt, await _ids(batcher, prompt, asked)
+    return await batcher.detokenize(prompt), prompt
+
+
+async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
+    """Return the results of all; where one fails, the others are cancelled."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _completion_events(
+    echoes: list[dict[str, Any]],
+    first: tuple[int, list[Piece]] | None,
+    steps: AsyncGenerator[tuple[int, list[Piece]]],
+    made: dict[int, Completion],
+    asked: CompletionAsked,
+    usage: RunningUsage,
+    texts: TokenTexts,
+    head: dict[str, Any],
+) -> AsyncGenerator[bytes]:
+    """Return the events of all prompts as they come. echoes: chunks before all others."""
+    n = asked.options.get("n") or 1
+    choices = [chunk["choices"][0] for chunk in echoes]
+    places = {one["index"]: TextOffsets(texts, len(one["text"])) for one in choices}
+    async with aclosing(steps):
+        for chunk in usage.told(echoes, ()):
+            yield event(chunk)
+        step = first
+        while step is not None:
+            i, pieces = step
+            await texts.learn_of(pieces)
+            offsets: dict[int, list[int]] = {}
+            for index, own in by_sample(pieces).items():
+                drawn = joined_logprobs(own) or ()
+                place = places.setdefault(i * n + index, TextOffsets(texts))
+                offsets[i * n + index] = await place.add([one.token_id for one in drawn])
+            chunks = completion_chunks(pieces, i * n, offsets, texts, head)
+            for chunk in usage.told(chunks, pieces):
+                yield event(chunk)
+            step = await _next(steps)
+    if asked.include_usage:
+        yield event(usage_chunk(usage_of(list(made.values())), head))
+    yield DONE
+
+
+async def models(context: Context, request: Request) -> Any:
+    """GET /v1/models."""
+    return JSONResponse(
+        {
+            "object": "list",
+            "data": [await _model(context, *one) for one in context.models.by_name.items()],
+        }
+    )
+
+
+async def model(context: Context, request: Request) -> Any:
+    """GET /v1/models/{id}."""
+    found = context.models.find(request.path_params["model"])
+    return JSONResponse(await _model(context, *found))
+
+
+async def _model(context: Context, name: str, batcher: AnyBatcher) -> dict[str, Any]:
+    info = await context.model_info(batcher)
+    return {
+        "id": name,
+        "object": "model",
+        "created": context.began,
+        "owned_by": "pybatcher",
+        "root": name,
+        "parent": None,
+        "max_model_len": None if info is None else info.max_sequence_length,
+    }
+
+
+async def health(context: Context, request: Request) -> Any:
+    """GET /health: 200 where all models are served, else 503."""
+    found = {name: await batcher.health() for name, batcher in context.models.by_name.items()}
+    ok = all(one.ok for one in found.values())
+    body = {"status": "ok" if ok else "unavailable"}
+    body |= {"models": {name: asdict(one) for name, one in found.items()}}  # type: ignore[dict-item]
+    return JSONResponse(body, 200 if ok else 503)
+
+
+ROUTES: list[tuple[str, str, Handler]] = [
+    ("/v1/chat/completions", "POST", chat_completions),
+    ("/v1/completions", "POST", completions),
+    ("/v1/models", "GET", models),
+    ("/v1/models/{model:path}", "GET", model),
+    ("/health", "GET", health),
+]
+"""Path, method and handler of each endpoint."""

@@ -1,0 +1,121 @@
+"""The input of OpenAI's Responses API, items of many types, as messages of a chat. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any
+
+from ..base.sampling_fields import bad, read_text
+from ..base.turns import check_count, joined_turn
+
+__all__ = ["read_input"]
+
+_ROLES = ("user", "assistant", "system", "developer")
+_TYPES = "'message', 'function_call', 'function_call_output' or 'reasoning'"
+_TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+
+
+def read_input(given: object, instructions: object = None) -> list[dict[str, Any]]:
+    """Return the messages of an input.
+
+    given: a text of the user, or items. What one turn of the assistant has said as several items
+        (reasoning, text, calls) is one message, which is what chat templates know.
+    instructions: None, or a text that comes before. With the messages of the system and of
+        developers that the input begins with it is one message, since many templates take no
+        second one.
+
+    Raises HttpError.
+    """
+    messages: list[dict[str, Any]] = []
+    if instructions is not None:
+        messages.append({"role": "system", "content": read_text(instructions, "instructions")})
+    if isinstance(given, str):
+        return [*messages, {"role": "user", "content": read_text(given, "input")}]
+    if not isinstance(given, list) or not given:
+        raise bad("input", given, "a text, or a list of at least one item")
+    check_count(given, "input")
+    messages += (_message(item, f"input[{index}]") for index, item in enumerate(given))
+    return _joined(messages)
+
+
+def _joined(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages of which neighbours are one: the assistant's, and the first of the system."""
+    joined: list[dict[str, Any]] = []
+    for role, own in groupby(messages, key=lambda message: message["role"]):
+        if role == "assistant":
+            joined.append(joined_turn(list(own)))
+        elif role == "system" and not joined:
+            text = "\n\n".join(message["content"] for message in own)
+            joined.append({"role": "system", "content": text})
+        else:
+            joined += own
+    return joined
+
+
+def _message(item: object, where: str) -> dict[str, Any]:
+    """Return what an item says as a message of its own."""
+    if not isinstance(item, dict):
+        raise bad(where, item, "a map with type, or with role and content")
+    kind = item.get("type")
+    match kind:
+        case "message" | None:
+            return _of_role(item, where)
+        case "reasoning":
+            text = _reasoning(item, where)
+            message = {"role": "assistant", "content": ""}
+            return {**message, "reasoning_content": text} if text else message
+        case "function_call":
+            return {"role": "assistant", "content": "", "tool_calls": [_call(item, where)]}
+        case "function_call_output":
+            call_id = read_text(item.get("call_id"), f"{where}.call_id", may_be_empty=False)
+            output = _content(item.get("output"), f"{where}.output")
+            return {"role": "tool", "tool_call_id": call_id, "content": output}
+        case "item_reference":
+            raise bad(f"{where}.type", kind, f"{_TYPES}: this server keeps no items to refer to")
+        case _:
+            raise bad(f"{where}.type", kind, f"{_TYPES}: this server reads no other")
+
+
+def _of_role(item: Mapping[str, Any], where: str) -> dict[str, Any]:
+    role = item.get("role")
+    if not isinstance(role, str) or role not in _ROLES:
+        raise bad(f"{where}.role", role, "'user', 'assistant', 'system' or 'developer'")
+    content = _content(item.get("content"), f"{where}.content")
+    return {"role": "system" if role == "developer" else role, "content": content}
+
+
+def _reasoning(item: Mapping[str, Any], where: str) -> str:
+    """Return the text of reasoning: what the model thought, else the summary of it."""
+    for field in ("content", "summary"):
+        if item.get(field) is not None and (text := _content(item[field], f"{where}.{field}")):
+            return text
+    return ""
+
+
+def _call(item: Mapping[str, Any], where: str) -> dict[str, Any]:
+    name = read_text(item.get("name"), f"{where}.name", may_be_empty=False)
+    arguments = item.get("arguments")
+    function = {"name": name, "arguments": read_text(arguments, f"{where}.arguments")}
+    call_id = read_text(item.get("call_id"), f"{where}.call_id", may_be_empty=False)
+    return {"id": call_id, "type": "function", "function": function}
+
+
+def _content(content: object, where: str) -> str:
+    """Return the text of a content: a text, or a list of parts that are texts."""
+    if isinstance(content, str):
+        return read_text(content, where)
+    if not isinstance(content, list):
+        raise bad(where, content, "a text, or a list of parts")
+    return "\n".join(_part(part, f"{where}[{index}]") for index, part in enumerate(content))
+
+
+def _part(part: object, where: str) -> str:
+    if not isinstance(part, dict):
+        raise bad(where, part, "a map with type and text")
+    kind = part.get("type")
+    if kind == "refusal":
+        return read_text(part.get("refusal"), f"{where}.refusal")
+    if not isinstance(kind, str) or kind not in _TEXT_PARTS:
+        raise bad(f"{where}.type", kind, "'input_text' or 'output_text': this server reads texts")
+    return read_text(part.get("text"), f"{where}.text")

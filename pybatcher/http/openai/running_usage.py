@@ -1,0 +1,38 @@
+"""`RunningUsage`: the counts of a stream so far, for clients that want them with every chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ...calls.completion import Piece
+
+__all__ = ["RunningUsage"]
+
+
+class RunningUsage:
+    """Puts `usage` into the chunks of a stream (`stream_options.continuous_usage_stats`).
+
+    n_prompt: tokens of all prompts; None: the counts are not wanted. They are of all samples
+    together. How many tokens were found cached is told at the end only.
+    """
+
+    def __init__(self, n_prompt: int | None) -> None:
+        self._n_prompt = n_prompt
+        self._n_drawn = 0
+
+    def told(
+        self, chunks: Iterable[dict[str, Any]], pieces: Iterable[Piece]
+    ) -> Iterator[dict[str, Any]]:
+        """Return the chunks that were made of these pieces, with the counts so far."""
+        if self._n_prompt is None:
+            yield from chunks
+            return
+        self._n_drawn += sum(len(piece.token_ids) for piece in pieces)
+        usage = {
+            "prompt_tokens": self._n_prompt,
+            "completion_tokens": self._n_drawn,
+            "total_tokens": self._n_prompt + self._n_drawn,
+        }
+        for chunk in chunks:
+            yield {**chunk, "usage": usage}

@@ -1,0 +1,67 @@
+"""Handlers of the tokenizer: token ids of texts and chats, texts of token ids, its settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from ..base.context import Context
+from ..base.field_names import fields_named
+from ..base.sampling_fields import bad, read_flag
+from .chat_completions import read_chat
+
+__all__ = ["ROUTES"]
+
+
+async def tokenize(context: Context, request: Request) -> Any:
+    """POST /tokenize: of a prompt, or of messages."""
+    body = await context.body(request)
+    _, batcher = context.models.find(body.get("model"))
+    if body.get("messages") is not None:
+        asked = read_chat(body)
+        with fields_named(lambda: asked.names):
+            ids = await batcher.tokenize(asked.messages, **asked.template_options)
+    else:
+        prompt = body.get("prompt")
+        if not isinstance(prompt, str):
+            raise bad("prompt", prompt, "a text; or give messages")
+        with_special = read_flag(body, "add_special_tokens", True)
+        with fields_named(lambda: {"content": "prompt"}):
+            ids = await batcher.tokenize(prompt, add_special_tokens=with_special)
+    told: dict[str, Any] = {"count": len(ids), "tokens": list(ids)}
+    return JSONResponse(told)
+
+
+async def detokenize(context: Context, request: Request) -> Any:
+    """POST /detokenize."""
+    body = await context.body(request)
+    _, batcher = context.models.find(body.get("model"))
+    tokens = body.get("tokens")
+    if not isinstance(tokens, list):
+        raise bad("tokens", tokens, "a list of token ids")
+    with fields_named(lambda: {"token_ids": "tokens"}):
+        text = await batcher.detokenize(tokens)
+    return JSONResponse({"prompt": text})
+
+
+async def tokenizer_info(context: Context, request: Request) -> Any:
+    """GET /tokenizer_info: special tokens and the chat template, as tokenizer_config.json has them.
+
+    Of the first model, or of the one that the query names: ?model=...
+    """
+    _, batcher = context.models.find(request.query_params.get("model"))
+    info = await batcher.model_info()
+    told = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": None, "eos_token": None}
+    told |= info.special_tokens
+    length = info.max_sequence_length
+    return JSONResponse({**told, "model_max_length": length, "chat_template": info.chat_template})
+
+
+ROUTES = [
+    ("/tokenize", "POST", tokenize),
+    ("/detokenize", "POST", detokenize),
+    ("/tokenizer_info", "GET", tokenizer_info),
+]
+"""Path, method and handler of each endpoint."""

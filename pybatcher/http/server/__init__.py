@@ -1,0 +1,1 @@
+"""The HTTP server: uvicorn with limits on connections and on idle clients."""

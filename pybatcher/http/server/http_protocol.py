@@ -1,0 +1,281 @@
+"""`HttpProtocol`: one connection of HTTP, with limits on who connects, on heads and on time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import httptools
+from typing_extensions import override
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from ...errors.checks import short
+from ..base.http_error import HttpError, refusal
+from ..middleware.guard import BEGINS_EVENTS
+
+__all__ = ["ConnectionLimits", "HttpProtocol"]
+
+_HEADER = 32  # bytes that a header counts for besides its own: it is an object, too
+_MOST_WAITING = 32  # requests that came while another one is answered; all are parsed at once
+_MOST_UNSENT = 2**14  # bytes of events that wait here, and that the system is to take
+_MOST_BETWEEN = 2**12  # bytes of the extensions of all chunks of a body
+_CHUNK = 12  # bytes of a chunk besides its content and its extension: eight digits, two ends
+_FRAMING = (b"content-length", b"transfer-encoding")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """Limits of one connection.
+
+    admit: called with each new connection. False: it is cut.
+    known: called with a connection whenever the head of a request is whole, and at its end.
+    choose_app: called for each new connection; returns the application that all its requests get.
+    max_head: most bytes of the head of a request, and of its headers together.
+    request_timeout: seconds in which a request has to come, head and body. A connection that has
+        begun none, or has one half sent, for so long is cut within the same time once more; and
+        one on which nothing of an answer was read that waits to be sent.
+    """
+
+    admit: Callable[[HttpProtocol], bool]
+    known: Callable[[HttpProtocol], object]
+    choose_app: Callable[[], Any]
+    max_head: int
+    request_timeout: float
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """uvicorn's connection. Its parser limits no head, and waits for half a request for ever."""
+
+    cycle: RequestResponseCycle | None  # type: ignore[assignment]  # there is none at first
+
+    def __init__(self, *, limits: ConnectionLimits, **of_uvicorn: Any) -> None:
+        super().__init__(**of_uvicorn)
+        self._limits = limits
+        self._is_in_head = False
+        self._n_head_bytes = 0  # of the head that has begun and not ended
+        self._n_header_bytes = 0  # of all headers of a request; trailers of its body are such
+        self._n_between = 0  # bytes that came and are of no head and no body: framing of chunks
+        self._timer: asyncio.TimerHandle | None = None
+        self._seen: tuple[RequestResponseCycle | None, bool] = (None, False)
+        self._n_unread = 0  # bytes at the last look, of those that wait to be sent
+        self._asks_for_upgrade = False
+        self._is_repeated = False  # the head that is parsed: see `_parse`
+
+    # -- the connection ---------------------------------------------------------------------
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]
+        if self._limits.admit(self):
+            self.app = self._limits.choose_app()
+            self._look_again_later()
+        else:
+            self.transport.abort()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._limits.known(self)
+        super().connection_lost(exc)
+        self._forget_requests()
+
+    def _forget_requests(self) -> None:
+        """Let go of all that refers to this connection, so that its memory is free at once.
+
+        uvicorn leaves the timer of a connection that was cut, and requests that name it.
+        """
+        self._unset_keepalive_if_required()
+        self.pipeline.clear()
+        self.cycle = None
+        self.scope = None  # type: ignore[assignment]
+
+    def _look_again_later(self) -> None:
+        self._timer = self.loop.call_later(self._limits.request_timeout, self._look)
+
+    def _look(self) -> None:
+        """Cut the connection if its client did nothing that is waited for since the last look."""
+        cycle = self.cycle
+        is_answering = cycle is not None and not (cycle.more_body or cycle.response_complete)
+        is_full = self.flow.write_paused  # the answer goes on when some of it was read
+        n_unread = self.transport.get_write_buffer_size() if is_full else 0
+        reads_nothing = n_unread > 0 and n_unread == self._n_unread
+        if reads_nothing or (not is_answering and self._seen == (cycle, False)):
+            self.transport.abort()
+            return
+        self._seen, self._n_unread = (cycle, is_answering), n_unread
+        self._look_again_later()
+
+    # -- heads ------------------------------------------------------------------------------
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        self._n_between += len(data)
+        try:
+            while (rest := self._parse(data)) is not None:
+                data = rest
+        except httptools.HttpParserError:
+            self.send_400_response("This is no request of HTTP/1.1.")
+            return
+        if self._is_in_head and not self.transport.is_closing():
+            self._n_head_bytes += len(data)
+            if self._n_head_bytes > self._limits.max_head:
+                self.send_400_response("The head of the request is too large.")
+        elif not self._is_in_head:
+            self._n_between = max(self._n_between, 0)
+            if self._n_between > _MOST_BETWEEN and not self.transport.is_closing():
+                self.send_400_response("The extensions of the chunks are too large.")
+
+    def _parse(self, data: bytes) -> bytes | None:
+        """Parse data up to a head that asks for another protocol; return what to parse after it.
+
+        That is a head without the wish, and the rest of the data: the parser would take the body
+        for the other protocol, and what comes later for a request, which whoever has put it into
+        the body could choose. None: all was parsed.
+        """
+        try:
+            self.parser.feed_data(data)
+            return None
+        except httptools.HttpParserUpgrade as upgrade:
+            rest = data[upgrade.args[0] :]
+        framing = [(name, value) for name, value in self.headers if name in _FRAMING]
+        lines = [b"POST / HTTP/1.1", *(name + b": " + value for name, value in framing), b"\r\n"]
+        self.parser = httptools.HttpRequestParser(self)
+        self._is_repeated = True
+        return b"\r\n".join(lines) + rest
+
+    @override
+    def send_400_response(self, msg: str) -> None:
+        body = json.dumps(HttpError(400, msg, code="invalid_http").body()).encode()
+        head = (
+            b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+        )
+        self.transport.write(head + body)
+        self.transport.close()
+
+    @override
+    def on_message_begin(self) -> None:
+        self._is_in_head = True
+        if self._is_repeated:
+            return
+        self._n_head_bytes = self._n_header_bytes = 0
+        super().on_message_begin()
+
+    @override
+    def on_header(self, name: bytes, value: bytes) -> None:
+        size = len(name) + len(value) + _HEADER
+        self._n_header_bytes += size
+        if not self._is_repeated:
+            self._n_between -= size
+        if self._n_header_bytes > self._limits.max_head:
+            raise ValueError("the headers are too large")  # the parser ends the connection for it
+        if not self._is_repeated:
+            super().on_header(name, value)
+
+    @override
+    def on_url(self, url: bytes) -> None:
+        if not self._is_repeated:
+            self._n_between -= len(url) + _HEADER
+            super().on_url(url)
+
+    @override
+    def on_body(self, body: bytes) -> None:
+        self._n_between -= len(body)
+        super().on_body(body)
+
+    def on_chunk_header(self) -> None:
+        """Note the framing of a chunk. Its extension is in the parser's hands: it tells of none."""
+        self._n_between -= _CHUNK
+
+    @override
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        if not self._is_repeated:
+            if len(self.pipeline) >= _MOST_WAITING:
+                raise ValueError("too many requests wait for their turn")
+            version = self.parser.get_http_version()
+            _check_head(version, self.headers)
+            self._limits.known(self)
+            own = self.app
+            cycles: list[RequestResponseCycle | None] = []
+            if version == "1.0":
+                self.app = partial(_end_by_closing, own, cycles)
+            elif unknown := _unknown_expectation(self.headers):
+                self.app = partial(_refuse_expectation, unknown)
+            self.scope["extensions"] = {BEGINS_EVENTS: {"note": self._keep_little_unsent}}
+            super().on_headers_complete()
+            self.app = own
+            cycles.append(self.cycle)
+        self._asks_for_upgrade = not self._is_repeated and self.parser.should_upgrade()
+        self._is_repeated = False
+
+    def _keep_little_unsent(self) -> None:
+        """Have what writes events learn soon that nobody reads them.
+
+        The system would take megabytes on loopback: minutes of a generation for nobody.
+        """
+        self.transport.set_write_buffer_limits(high=_MOST_UNSENT)
+        own: socket.socket = self.transport.get_extra_info("socket")
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST_UNSENT)
+
+    @override
+    def on_message_complete(self) -> None:
+        if not self._asks_for_upgrade:  # else its body is still to come
+            super().on_message_complete()
+
+
+def _check_head(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Raise ValueError for a head that another server might read in another way (RFC 9112)."""
+    names = [name for name, _ in headers]
+    if version not in ("1.0", "1.1"):
+        raise ValueError(f"there is no version {version}")
+    n_hosts = names.count(b"host")
+    if n_hosts > 1 or (n_hosts == 0 and version == "1.1"):
+        raise ValueError("a request has one host")
+    if version == "1.0" and b"transfer-encoding" in names:
+        raise ValueError("version 1.0 has no codings of transfer")
+
+
+def _unknown_expectation(headers: Sequence[tuple[bytes, bytes]]) -> str:
+    """Return what a client expects that is not known here; "": nothing."""
+    for name, value in headers:
+        for one in value.split(b",") if name == b"expect" else ():
+            if (wanted := one.strip(b" \t")) and wanted.lower() != b"100-continue":
+                return wanted.decode("latin-1")
+    return ""
+
+
+async def _refuse_expectation(unknown: str, scope: Any, receive: Any, send: Any) -> None:
+    """Answer with 417, and end the connection: the client may keep its body back for it."""
+    error = HttpError(
+        417,
+        f"nothing is known of the expectation {short(unknown)}; there is 100-continue",
+        code="expectation_failed",
+        param="expect",
+        headers={"connection": "close"},
+    )
+    await refusal(error, scope)(scope, receive, send)
+
+
+async def _end_by_closing(
+    app: Any, cycles: Sequence[Any], scope: Any, receive: Any, send: Any
+) -> None:
+    """Answer a request of HTTP/1.0, which knows no chunks: the end is that of the connection.
+
+    cycles: the one of uvicorn that the request is answered by.
+    """
+    (cycle,) = cycles
+    cycle.chunked_encoding = False
+
+    async def send_as_it_is(message: Any) -> None:
+        cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    await app(scope, receive, send_as_it_is)

@@ -1,0 +1,148 @@
+"""`HttpServer`: an ASGI application behind sockets, on the running loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import uvicorn
+from typing_extensions import override
+
+from ..base.http_error import HttpError, refusal
+from .http_protocol import ConnectionLimits, HttpProtocol
+
+__all__ = ["HttpServer"]
+
+_KEEP_ALIVE = 30  # seconds; longer than the pools of most clients keep an idle connection
+_MAX_HEAD = 2**16  # bytes
+_REQUEST_TIMEOUT = 30.0  # seconds
+
+
+class HttpServer:
+    """Serves an application from `start` until `close_soon`; `gone` waits for the last answer.
+
+    max_connections: past them, a new connection takes the place of the oldest one that has not had
+        a whole head of a request yet, which is cut. Where there is none, requests of new ones are
+        answered with 503; past twice as many, they are cut: file descriptors are for others too.
+        Clients cause no lines in the log.
+    backlog: connections that wait to be accepted.
+    admit: called with the transport of each new connection. False: it is cut.
+    request_timeout: of `ConnectionLimits`.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        max_connections: int,
+        backlog: int,
+        admit: Callable[[asyncio.BaseTransport], bool] = lambda _: True,
+        request_timeout: float = _REQUEST_TIMEOUT,
+    ) -> None:
+        self._app = app
+        self._most_served = max_connections
+        self._admit = admit
+        self._strangers: dict[HttpProtocol, None] = {}  # without a whole head, the oldest first
+        limits = ConnectionLimits(
+            admit=self._takes,
+            known=lambda connection: self._strangers.pop(connection, None),
+            choose_app=self._app_of_one_more,
+            max_head=_MAX_HEAD,
+            request_timeout=request_timeout,
+        )
+        protocol: Any = partial(HttpProtocol, limits=limits)
+        config = uvicorn.Config(
+            app,
+            http=protocol,
+            ws="none",
+            interface="asgi3",
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE,
+            backlog=backlog,
+        )
+        self._server = _SignalsLeftAlone(config)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def n_connections(self) -> int:
+        """Number of open connections."""
+        return len(self._server.server_state.connections)
+
+    async def start(self, sockets: Sequence[socket.socket]) -> None:
+        """Serve on these sockets, which have to listen. They are closed at the end."""
+        serving = self._server.serve(sockets=list(sockets))
+        self._task = asyncio.create_task(serving, name="pybatcher-http")
+        while not (self._server.started or self._task.done()):  # noqa: ASYNC110 - has no event
+            await asyncio.sleep(0)
+
+    def close_soon(self) -> None:
+        """Take no new connections or requests, and finish those in flight."""
+        self._server.should_exit = True
+        if self._server.started:
+            for server in self._server.servers:  # at once; uvicorn would do it at its next tick
+                server.close()
+
+    async def gone(self) -> None:
+        """Wait until no connection is left. Raises what the server failed with."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    def abort(self) -> None:
+        """Cut all connections now, which cancels their requests."""
+        self.close_soon()
+        for connection in list(self._server.server_state.connections):
+            connection.transport.abort()
+
+    def _takes(self, connection: HttpProtocol) -> bool:
+        if not self._admit(connection.transport):
+            return False
+        if self.n_connections > self._most_served and self._strangers:
+            self._cut(next(iter(self._strangers)))
+        if self.n_connections > 2 * self._most_served:
+            return False
+        self._strangers[connection] = None
+        return True
+
+    def _cut(self, stranger: HttpProtocol) -> None:
+        """Cut a connection, which counts no longer: its end is told at a later turn of the loop."""
+        del self._strangers[stranger]
+        self._server.server_state.connections.discard(stranger)
+        stranger.transport.abort()
+
+    def _app_of_one_more(self) -> Any:
+        """Return what answers a new connection, which is counted already.
+
+        Chosen once: a crowd that comes later must not turn those away who were there before.
+        """
+        return self._app if self.n_connections <= self._most_served else self._refuse
+
+    async def _refuse(self, scope: Any, receive: Any, send: Any) -> None:
+        await refusal(_too_many(self._most_served), scope)(scope, receive, send)
+
+
+def _too_many(most: int) -> HttpError:
+    return HttpError(
+        503,
+        f"there are max_connections = {most} already",
+        type="server_error",
+        code="overloaded",
+        headers={"retry-after": "1", "connection": "close"},
+    )
+
+
+class _SignalsLeftAlone(uvicorn.Server):
+    """uvicorn's server, whose owner handles the signals of the process."""
+
+    @override
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

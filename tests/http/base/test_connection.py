@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from pybatcher.http.base.body_room import BodyRoom
+from pybatcher.http.base.connection import ClientGoneError, read_body, unless_gone
+from pybatcher.http.base.http_error import HttpError
+
+
+def request(*messages: Any, **headers: str) -> Request:
+    """A request that says this, and nothing after it."""
+    waiting = list(messages)
+
+    async def receive() -> Any:
+        if not waiting:
+            await asyncio.Event().wait()
+        return waiting.pop(0)
+
+    named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return Request({"type": "http", "method": "POST", "headers": named}, receive)
+
+
+def part(data: bytes, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.request", "body": data, "more_body": more}
+
+
+GONE = {"type": "http.disconnect"}
+ROOM = BodyRoom(2**20)
+
+
+async def test_a_body_is_an_object_within_its_limit() -> None:
+    assert await read_body(request(part(b'{"a":', True), part(b" 1}")), 20, ROOM) == {"a": 1}
+    for data, status in ((b"[]", 400), (b"{", 400), (b"x" * 30, 413)):
+        with pytest.raises(HttpError) as raised:
+            await read_body(request(part(data)), 20, ROOM)
+        assert raised.value.status == status
+    with pytest.raises(HttpError) as raised:  # before anything of it is read
+        await read_body(request(content_length="21"), 20, ROOM)
+    assert raised.value.status == 413
+    with pytest.raises(ClientGoneError):
+        await read_body(request(part(b"{", True), GONE), 20, ROOM)
+
+
+async def test_a_body_takes_room_until_it_is_parsed_or_given_up() -> None:
+    room, large = BodyRoom(2**18), b'{"a":"' + b"x" * 2**18
+    parts, is_read, goes_on = [part(b'"}'), part(large, True)], asyncio.Event(), asyncio.Event()
+
+    async def more() -> Any:
+        if len(parts) == 1:
+            is_read.set()
+            await goes_on.wait()
+        return parts.pop()
+
+    half = Request({"type": "http", "method": "POST", "headers": []}, more)
+    reading = asyncio.ensure_future(read_body(half, 2**20, room))
+    await is_read.wait()
+    with pytest.raises(HttpError) as raised:
+        await read_body(request(part(large, True)), 2**20, room)
+    assert (raised.value.status, raised.value.headers["retry-after"]) == (503, "1")
+    assert await read_body(request(part(b"{}" + b" " * (2**16 - 2))), 2**20, room) == {}
+    goes_on.set()
+    assert len((await reading)["a"]) == 2**18
+    assert room.n_taken == 0
+    for ends in (GONE, part(b"!"), part(b"x" * 2**20, True)):
+        with pytest.raises((HttpError, ClientGoneError)):
+            await read_body(request(part(large, True), ends), 2**20, room)
+        assert room.n_taken == 0
+
+
+async def test_work_ends_with_its_client() -> None:
+    done = await unless_gone(request(), asyncio.sleep(0, "done"))
+    assert done == "done"
+    working = asyncio.ensure_future(asyncio.Event().wait())
+    with pytest.raises(ClientGoneError):
+        await unless_gone(request(part(b""), GONE), working)
+    await asyncio.sleep(0)
+    assert working.cancelled()
+    with pytest.raises(ValueError, match="own"):
+        await unless_gone(request(), failing())
+
+
+async def failing() -> None:
+    raise ValueError("its own")
+
+
+@pytest.mark.parametrize(
+    ("body", "is_taken"),
+    [
+        (b'{"a": [' + b"[]," * 500_000 + b"[]]}", True),
+        (b'{"a": [' + b"{}," * 600_000 + b"{}]}", False),
+        (b'{"a": [' + b"1," * 500_000 + b"1]}", True),
+        (b'{"a": [' + b"1," * 2**20 + b"1]}", False),
+        (b'{"a": {' + b",".join(b'"%d": 1' % i for i in range(500_000)) + b"}}", True),
+        (b'{"a": {' + b",".join(b'"%d": 1' % i for i in range(600_000)) + b"}}", False),
+    ],
+)
+async def test_a_body_has_so_many_values(body: bytes, is_taken: bool) -> None:
+    room = BodyRoom(2**25)
+    asked = request(part(body))
+    if is_taken:
+        assert list(await read_body(asked, 2**24, room)) == ["a"]
+    else:
+        with pytest.raises(HttpError, match="more than") as caught:
+            await read_body(asked, 2**24, room)
+        assert caught.value.status == 413
+    assert gc.isenabled()

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pybatcher import Embedding
+from pybatcher.http.base.http_error import HttpError
+from pybatcher.http.openai.embeddings import (
+    embeddings_body,
+    ranked_body,
+    read_embeddings,
+    read_pairs,
+    read_rank,
+    similarities,
+)
+
+
+def vector(*numbers: float) -> Embedding:
+    return Embedding(np.array(numbers, np.float32), 3, 0)
+
+
+def test_vectors_have_length_one_also_where_they_are_cut() -> None:
+    made = [vector(3.0, 4.0, 12.0), vector(0.0, 0.0, 0.0)]
+    told = embeddings_body(made, model="m", as_base64=False, dimensions=2)
+    assert told["data"][0]["embedding"] == pytest.approx([0.6, 0.8])
+    assert told["data"][1]["embedding"] == [0.0, 0.0]
+    assert told["usage"] == {"prompt_tokens": 6, "total_tokens": 6}
+    coded = embeddings_body(made, model="m", as_base64=True, dimensions=None)
+    data = base64.b64decode(coded["data"][0]["embedding"])
+    assert np.frombuffer(data, "<f4") == pytest.approx(np.array([3, 4, 12]) / 13)
+    with pytest.raises(HttpError, match="dimensions is 4"):
+        embeddings_body(made, model="m", as_base64=False, dimensions=4)
+
+
+def test_cosines_and_ranks() -> None:
+    one, other, third = vector(1, 0), vector(0, 2), vector(3, 0)
+    assert similarities([one, one], [other, third]) == pytest.approx([0.0, 1.0])
+    ranked = ranked_body(["a", "b", "c"], [0.5, 0.9, 0.9], 2, [one], {})
+    assert [result["index"] for result in ranked["results"]] == [1, 2]
+
+
+def test_lists_of_pairs() -> None:
+    pairs = read_pairs({"text_1": "a", "text_2": ["b", "c"]})
+    assert list(pairs.items()) == [("text_1", ["a", "a"]), ("text_2", ["b", "c"])]
+    pairs = read_pairs({"documents": ["b"], "queries": ["a"]})
+    assert list(pairs.items()) == [("queries", ["a"]), ("documents", ["b"])]
+    nothing_said = {"text_1": None, "queries": "a", "text_2": None, "items": ["b"]}
+    assert read_pairs(nothing_said) == {"queries": ["a"], "items": ["b"]}
+    with pytest.raises(HttpError, match=r"queries is \[\]"):
+        read_pairs({"queries": [], "documents": "b"})
+    with pytest.raises(HttpError, match=r"documents is 1.*as many texts as queries has: 2"):
+        read_pairs({"queries": ["a", "b"], "documents": ["c"]})
+
+
+@pytest.mark.parametrize(
+    ("read", "body", "param"),
+    [
+        (read_embeddings, {"input": []}, "input"),
+        (read_embeddings, {"input": [1.5]}, "input"),
+        (read_embeddings, {"input": "a", "encoding_format": "f4"}, "encoding_format"),
+        (read_embeddings, {"input": "a", "dimensions": 0}, "dimensions"),
+        (read_embeddings, {"input": "a", "dimensions": True}, "dimensions"),
+        (read_rank, {"query": 5, "documents": ["a"]}, "query"),
+        (read_rank, {"query": "a", "documents": []}, "documents"),
+        (read_rank, {"query": "a", "documents": [5]}, "documents[0]"),
+        (read_rank, {"query": "a", "documents": ["b"], "top_n": 0}, "top_n"),
+    ],
+)
+def test_what_is_refused(read: Any, body: dict[str, Any], param: str) -> None:
+    with pytest.raises(HttpError) as raised:
+        read(body)
+    assert raised.value.param == param
