@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ..errors import InvalidRequestError
@@ -125,10 +125,21 @@ class SamplingParams:
     def with_recommended(self, values: Mapping[str, Any]) -> SamplingParams:
         """Return these parameters with the values of the fields that `of_model` names.
 
-        values: what the model's files recommend, by field.
+        values: the values that the model's files recommend, by field. They were checked when the
+            files were read.
         """
         taken = {name: values[name] for name in self.of_model if name in values}
-        return replace(self, **taken, of_model=())
+        return self.with_valid(**taken, of_model=())
+
+    def with_valid(self, **values: Any) -> SamplingParams:
+        """Return a copy with other values of some fields, without validating any field again.
+
+        values: by field; the caller guarantees that they are valid, also with the other fields.
+        """
+        copy = object.__new__(SamplingParams)
+        for name in _FIELDS:
+            copy._set(name, values[name] if name in values else getattr(self, name))
+        return copy
 
     def _check_form(self) -> None:
         self._set("json_object", REQUEST.flag("json_object", self.json_object))
@@ -184,6 +195,9 @@ class SamplingParams:
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
+
+
+_FIELDS = tuple(field.name for field in fields(SamplingParams))
 
 
 def _stops(value: object) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
@@ -103,3 +103,16 @@ def test_what_was_made_does_not_change_with_what_it_was_made_of() -> None:
     assert SamplingParams(stop="a").stop == ("a",)
     with pytest.raises(FrozenInstanceError):
         made.max_tokens = 5  # type: ignore[misc]
+
+
+def test_a_copy_has_all_fields_and_validates_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = SamplingParams(**{name: value for fields in TAKEN for name, value in fields.items()})
+    expected = replace(made, n=1, seed=5)
+
+    def refuse(self: SamplingParams) -> None:
+        raise AssertionError("validated again")
+
+    monkeypatch.setattr(SamplingParams, "__post_init__", refuse)
+    copy = made.with_valid(n=1, seed=5)
+    assert copy == expected
+    assert copy is not made

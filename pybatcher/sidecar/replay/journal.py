@@ -130,7 +130,7 @@ class PendingGeneration(Entry):
         """
         seed = secrets.randbits(64) if params.seed is None else params.seed
         for i, number in enumerate(numbers):
-            own = replace(params, n=1, seed=sample_seed(seed, i))
+            own = params.with_valid(n=1, seed=sample_seed(seed, i))
             yield cls(
                 number=number,
                 call=replace(call, params=own, sampling={}),
