@@ -94,7 +94,11 @@ $(VENV)/.build-tools: | $(BIN)/python
 	$(PIP) install $(BUILD_TOOLS)
 	@touch $@
 
+# An install from before the distribution was called pybatcher-engine owns the same files: it is
+# uninstalled first, since later it would take them with it.
 $(VENV)/.core: $(BUILD_INPUTS) | $(VENV)/.build-tools
+	@for old in $(VENV)/lib/*/site-packages/pybatcher-0.*.dist-info; do \
+	    [ ! -d "$$old" ] || $(PIP) uninstall --yes pybatcher; done
 	$(INSTALL) .
 	@touch $@
 
@@ -102,17 +106,17 @@ $(VENV)/.core: $(BUILD_INPUTS) | $(VENV)/.build-tools
 # nothing. The exact torch of the `test` extra is resolved together with all that depends on torch:
 # left to itself, pip would take the newest one.
 $(VENV)/.test: pyproject.toml | $(VENV)/.core
-	$(PIP) install --no-compile 'pybatcher[test]'
+	$(PIP) install --no-compile 'pybatcher-engine[test]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.core
-	$(PIP) install 'pybatcher[dev]'
+	$(PIP) install 'pybatcher-engine[dev]'
 	@touch $@
 
 # Editable as all installs here: 'pip install .[bench]' would put a copy in the checkout's place, and
 # modules of bench/ would run with that.
 $(VENV)/.bench: pyproject.toml | $(VENV)/.core
-	$(PIP) install 'pybatcher[bench]'
+	$(PIP) install 'pybatcher-engine[bench]'
 	@touch $@
 
 build: $(VENV)/.core
@@ -120,17 +124,17 @@ build: $(VENV)/.core
 # All that tests and checks need, in one environment and one go.
 # What is imported is compiled then: to compile all of torch takes a minute.
 environment: $(VENV)/.core
-	$(PIP) install --no-compile 'pybatcher[test,dev]'
+	$(PIP) install --no-compile 'pybatcher-engine[test,dev]'
 	@touch $(VENV)/.test $(VENV)/.dev
 
 # With the extra that schemas take.
 $(VENV)/.structured: pyproject.toml | $(VENV)/.core
-	$(PIP) install 'pybatcher[structured]'
+	$(PIP) install 'pybatcher-engine[structured]'
 	@touch $@
 
 # Wheels and nothing else, be it those of a release candidate: to compile a package may take Rust.
 $(VENV)/.test-without-torch: pyproject.toml | $(VENV)/.core
-	$(PIP) install --no-compile --only-binary=:all: 'pybatcher[test-without-torch]'
+	$(PIP) install --no-compile --only-binary=:all: 'pybatcher-engine[test-without-torch]'
 	@touch $@
 
 demo: $(VENV)/.core $(VENV)/.structured
@@ -291,7 +295,7 @@ $(RAY)/.ray: pyproject.toml | $(VENV)/.core $(VENV)/.test
 	$(PYTHON) -m venv $(RAY)
 	echo "import site; site.addsitedir('$(CURDIR)/$(VENV)/lib/$$(ls $(VENV)/lib)/site-packages')" \
 	    > $$($(RAY)/bin/python -c 'import site; print(site.getsitepackages()[0])')/zzz_checkout.pth
-	$(RAY)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile 'pybatcher[ray]' || { \
+	$(RAY)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile 'pybatcher-engine[ray]' || { \
 	    echo "the tests of replicas need Ray, and PyPI did not give it to pip: is it there? A mirror that" \
 	    "pip's settings name will do" >&2; exit 1; }
 	@touch $@

@@ -110,9 +110,9 @@ def __getattr__(name: str) -> object:
     Raises AttributeError for any other name.
     """
     if name == "__version__":
-        from importlib import metadata
+        from .errors.distribution import version
 
-        return metadata.version("pybatcher")
+        return version()
     if name == "Engine":
         from .engine import Engine
 

@@ -6,11 +6,10 @@
 For a sidecar, through its `Client`, the figures have to be fetched first:
 
     metrics = Metrics(client)
-    await metrics.refresh()
-    Response(metrics.exposition(), media_type=metrics.content_type)
+    await metrics.refresh()      # then as above
 
-Needs prometheus-client: `pip install 'pybatcher[metrics]'`. Nothing is put into its default
-registry, and no port is opened.
+Needs prometheus-client: `pip install 'pybatcher-engine[metrics]'`. Its default registry stays
+as it is, and no port is opened.
 
 A new metric is one entry of `_METRICS` (of sidecars only: `_OF_A_SIDECAR`), at the end of this
 file; those of `_OF_VLLM` are told a second time under vLLM's own name. Histograms have the times of
@@ -33,6 +32,7 @@ from typing import Any, Protocol, TypeVar
 from .calls.statistics import BatcherStatistics, Health
 from .calls.telemetry import Handler, RequestEvent, StepEvent, TelemetryEvent, check_attachable
 from .errors import ConfigError, PybatcherError
+from .errors.distribution import install_extra
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest
@@ -43,7 +43,7 @@ try:
     )
 except ImportError as error:
     raise ImportError(
-        f"pybatcher.metrics needs prometheus-client ({error}); pip install 'pybatcher[metrics]'"
+        f"pybatcher.metrics needs prometheus-client ({error}); {install_extra('metrics')}"
     ) from error
 
 __all__ = ["Metrics"]

@@ -260,4 +260,4 @@ def test_without_prometheus_client_the_error_says_what_to_install() -> None:
         "except ImportError as error:\n    print(error)"
     )
     outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "pip install 'pybatcher[metrics]'" in outcome.stdout
+    assert "pip install 'pybatcher-engine[metrics]'" in outcome.stdout

@@ -44,7 +44,7 @@ def model_of(checkpoint: Path, settings: Settings) -> Path:
 
 def describe(engine: Engine) -> dict[str, str]:
     """Return name, version and the engine's description."""
-    facts = {"name": "pybatcher", "version": importlib.metadata.version("pybatcher")}
+    facts = {"name": "pybatcher", "version": importlib.metadata.version("pybatcher-engine")}
     return facts | {name: str(value) for name, value in engine.description().items()}
 
 

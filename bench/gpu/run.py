@@ -27,10 +27,11 @@ import importlib.metadata, importlib.util, json, platform
 from pybatcher.engine import Engine
 info = Engine.cuda_info()
 versions = {"python": platform.python_version()}
+distributions = {"pybatcher": "pybatcher-engine"}
 for name in ("pybatcher", "numpy", "torch", "transformers", "pytest"):
     if importlib.util.find_spec(name):
         try:
-            versions[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(distributions.get(name, name))
         except importlib.metadata.PackageNotFoundError:
             versions[name] = "of the checkout"
 devices = [[d.name, list(d.compute_capability), d.memory_bytes] for d in info.devices]

@@ -3,8 +3,9 @@
     tracing = pybatcher.Tracing(batcher)      # to the program's own tracer provider
     tracing.stop()
 
-Needs OpenTelemetry: `pip install 'pybatcher[otel]'`. Names of attributes are those of its semantic
-conventions for GenAI (0.66 beta): https://github.com/open-telemetry/semantic-conventions-genai
+Needs OpenTelemetry: `pip install 'pybatcher-engine[otel]'`. Names of attributes are those of
+its semantic conventions for GenAI (0.66 beta):
+https://github.com/open-telemetry/semantic-conventions-genai
 A span is made when its request has ended, from the request's one event: while it runs, it costs
 nothing. Texts are never recorded.
 """
@@ -18,6 +19,7 @@ from typing import Any, Protocol
 
 from ..errors import ConfigError
 from ..errors.checks import short
+from ..errors.distribution import install_extra
 from .telemetry import Handler, RequestEvent, TelemetryEvent, check_attachable
 
 try:
@@ -26,7 +28,7 @@ try:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
     raise ImportError(
-        f"pybatcher.Tracing needs OpenTelemetry ({error}); pip install 'pybatcher[otel]'"
+        f"pybatcher.Tracing needs OpenTelemetry ({error}); {install_extra('otel')}"
     ) from error
 
 __all__ = ["Tracing"]

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ..batcher import Batcher
 from ..errors import PybatcherError
+from ..errors.distribution import install_extra
 
 __all__ = ["values_shown"]
 
@@ -58,7 +59,7 @@ def _heading(text: str) -> Iterator[Text]:
 
 async def _objects(batcher: Batcher) -> list[Text]:
     if find_spec("llguidance") is None:
-        return [Text("    for these: pip install 'pybatcher[structured]'")]
+        return [Text("    for these: " + install_extra("structured"))]
     lines = []
     for sentence in SENTENCES:
         asked = [{"role": "user", "content": f"{sentence} Write it as JSON."}]

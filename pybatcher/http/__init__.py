@@ -5,16 +5,18 @@
     app = application(batcher)                       # any ASGI server runs it
     fastapi_app.mount("/llm", application(batcher))  # or another application serves it
 
-Needs the extra: `pip install 'pybatcher[http]'`.
+Needs the extra: `pip install 'pybatcher-engine[http]'`.
 """
 
 from __future__ import annotations
+
+from ..errors.distribution import install_extra
 
 try:
     import starlette as _starlette  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f"pybatcher.http needs starlette ({error}); pip install 'pybatcher[http]'"
+        f"pybatcher.http needs starlette ({error}); {install_extra('http')}"
     ) from error
 
 from .application import application

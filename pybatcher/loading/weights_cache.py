@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
+from ..errors.distribution import DISTRIBUTION
 from ..params.config import CachePlace
 from . import LoadedModel
 
@@ -111,7 +112,7 @@ def _key(model: LoadedModel) -> str:
     Packed weights also depend on dtype and CPU, which the engine adds to the key.
     """
     try:
-        version = metadata.version("pybatcher")
+        version = metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         version = ""
     facts = f"{version}\n{model.fingerprint}\n{sorted(asdict(model.config).items())}"

@@ -5,7 +5,8 @@
 
     serve.run(pybatcher.ray.deployment("path/to/model", num_replicas=4))
 
-Needs the extra: `pip install 'pybatcher[ray]'`. Importing this needs no Ray; `deployment` does.
+Needs the extra: `pip install 'pybatcher-engine[ray]'`. Importing this needs no Ray;
+`deployment` does.
 """
 
 from __future__ import annotations

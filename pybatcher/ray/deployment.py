@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..errors.checks import OPTION, short
+from ..errors.distribution import install_extra
 from ..params.config import check_path, split_options
 from .choice import IMBALANCE
 from .handle_replicas import HandleReplicas
@@ -138,6 +139,6 @@ def _ray_serve() -> Any:
         from ray import serve
     except ImportError as error:
         raise ImportError(
-            f"pybatcher.ray needs Ray Serve ({error}); pip install 'pybatcher[ray]'"
+            f"pybatcher.ray needs Ray Serve ({error}); {install_extra('ray')}"
         ) from error
     return serve

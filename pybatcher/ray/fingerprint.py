@@ -6,6 +6,7 @@ import hashlib
 from typing import Any
 
 from ..batcher import Batcher
+from ..errors.distribution import version
 
 __all__ = ["fingerprint_of"]
 
@@ -22,8 +23,6 @@ async def fingerprint_of(batcher: Batcher) -> str:
     texts. By schedule invariance the bits are the same wherever these are the same. A file's name,
     time or inode would not do: replicas are on different machines.
     """
-    from importlib import metadata
-
     engine: Any = batcher.runtime.engine
     told: dict[str, Any] = dict(engine.description())
     n_tokens = min(_PROBED, engine.max_sequence_length - 1)
@@ -33,7 +32,7 @@ async def fingerprint_of(batcher: Batcher) -> str:
     digest = hashlib.sha256(await _texts(batcher, tokens))
     digest.update(" ".join(one.hex() for one in score.token_logprobs).encode())
     facts = [f"{name}={told[name]}" for name in sorted(told) if name not in _NOT_OF_BITS]
-    return " ".join([metadata.version("pybatcher"), *facts, f"bits={digest.hexdigest()[:32]}"])
+    return " ".join([version(), *facts, f"bits={digest.hexdigest()[:32]}"])
 
 
 async def _texts(batcher: Batcher, tokens: list[int]) -> bytes:

@@ -37,6 +37,7 @@ from ..calls.statistics import BatcherStatistics, Health
 from ..calls.telemetry import Handler, Telemetry
 from ..calls.threads.remote_calls import RemoteCalls
 from ..errors import BatcherClosedError, ConfigError, InvalidRequestError
+from ..errors.distribution import version
 from ..params.config import SchedulerConfig, SupervisionConfig
 from ..params.embedding_defaults import EmbeddingDefaults
 from ..scheduling import Request
@@ -286,11 +287,9 @@ class Service(RunningService):
         return self.health()
 
     async def _describe(self, _: Describe) -> dict[str, Any]:
-        from importlib import metadata  # takes longer to import than most of this package
-
         n_positions = self._runtime.engine.max_sequence_length
         return {
-            "version": metadata.version("pybatcher"),
+            "version": version(),
             "model": self._runtime.name,
             "limits": {"max_sequence_length": n_positions, **self._limits},
         }

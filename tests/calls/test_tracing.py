@@ -186,7 +186,7 @@ def test_without_a_tracing_library_nothing_of_it_is_imported() -> None:
     outcome = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert "pip install 'pybatcher[otel]'" in outcome.stdout
+    assert "pip install 'pybatcher-engine[otel]'" in outcome.stdout
 
 
 class Collector:

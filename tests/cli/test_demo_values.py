@@ -43,7 +43,7 @@ async def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(demo_values, "find_spec", lambda name: None)
     async with fake_batcher(chat_template="{{ messages[0]['content'] }}") as batcher:
         shown = await texts(batcher)
-    assert shown[1] == "for these: pip install 'pybatcher[structured]'"
+    assert shown[1] == "for these: pip install 'pybatcher-engine[structured]'"
 
 
 def test_what_a_model_calls_wrongly_is_told_to_it() -> None:

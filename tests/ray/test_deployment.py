@@ -14,7 +14,7 @@ import pybatcher.ray
 
 def test_without_ray_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r"pip install 'pybatcher\[ray\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'pybatcher-engine\[ray\]'"):
         pybatcher.ray.deployment()
 
 

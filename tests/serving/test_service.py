@@ -95,7 +95,7 @@ async def test_more_samples_than_can_ever_wait_are_a_bad_request() -> None:
 async def test_it_says_what_it_is() -> None:
     async with fake_batcher(n_ctx=640, n_parallel=3, max_queue_requests=7) as batcher:
         told = await batcher._running_service().ask(Describe())
-    assert told["version"] == metadata.version("pybatcher")
+    assert told["version"] == metadata.version("pybatcher-engine")
     assert told["model"] == "fake"
     assert told["limits"] == {
         "max_sequence_length": 640,

@@ -89,7 +89,7 @@ def _pip(words: Words, _: Context) -> None:
         word = words.pop(0)
         if word == "-C":
             _cmake_option(words.pop(0).removeprefix("cmake.define."))
-        elif (found := re.fullmatch(r"(pybatcher|\.)(?:\[([\w,]+)\])?", word)) is not None:
+        elif (found := re.fullmatch(r"(pybatcher-engine|\.)(?:\[([\w,]+)\])?", word)) is not None:
             for extra in (found[2] or "").split(","):
                 assert extra in {"", *extras}, f"pyproject.toml has no extra {extra}"
         else:

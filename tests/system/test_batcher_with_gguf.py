@@ -84,7 +84,9 @@ async def test_the_package_that_is_missing_is_named(
 ) -> None:
     path = write_gguf(tiny_path(), tmp_path / "tiny-q5_1.gguf", Kind.Q5_1, pre="smollm")
     without_gguf()
-    with pytest.raises(ModelFormatError, match=r"tiny-q5_1.*pip install .*pybatcher\[gguf\]"):
+    with pytest.raises(
+        ModelFormatError, match=r"tiny-q5_1.*pip install .*pybatcher-engine\[gguf\]"
+    ):
         await Batcher(path).start()
 
 

@@ -15,7 +15,7 @@ from pybatcher.sidecar.client.client import Client
 
 
 def test_the_version_is_that_of_the_installed_package() -> None:
-    assert pybatcher.__version__ == metadata.version("pybatcher")
+    assert pybatcher.__version__ == metadata.version("pybatcher-engine")
 
 
 def test_neither_the_version_nor_the_extension_is_looked_up_on_import() -> None:

@@ -108,11 +108,11 @@ def test_a_release_has_the_machines_of_make_wheels_and_no_token(
 def test_a_wheel_is_what_the_backend_made_with_an_extension_and_its_own_tags(
     tmp_path: Path,
 ) -> None:
-    pure = tmp_path / "pybatcher-1.0-py3-none-any.whl"
-    info = "pybatcher-1.0.dist-info"
+    pure = tmp_path / "pybatcher_engine-1.0-py3-none-any.whl"
+    info = "pybatcher_engine-1.0.dist-info"
     with zipfile.ZipFile(pure, "w") as file:
         file.writestr("pybatcher/__init__.py", "one = 1\n")
-        file.writestr(f"{info}/METADATA", "Name: pybatcher\n")
+        file.writestr(f"{info}/METADATA", "Name: pybatcher-engine\n")
         file.writestr(f"{info}/WHEEL", "Root-Is-Purelib: true\nTag: py3-none-any\n")
         file.writestr(f"{info}/RECORD", "of the pure one")
     extension = tmp_path / "_core.so"
@@ -120,7 +120,7 @@ def test_a_wheel_is_what_the_backend_made_with_an_extension_and_its_own_tags(
 
     wheel = with_extension(pure, WITHOUT_GIL, "x86_64", extension, tmp_path)
 
-    assert wheel.name == "pybatcher-1.0-cp314-cp314t-linux_x86_64.whl"
+    assert wheel.name == "pybatcher_engine-1.0-cp314-cp314t-linux_x86_64.whl"
     with zipfile.ZipFile(wheel) as file:
         assert file.read("pybatcher/_core.cpython-314t-x86_64-linux-gnu.so") == b"code"
         assert file.read("pybatcher/__init__.py") == b"one = 1\n"
@@ -139,7 +139,7 @@ def test_a_wheel_is_what_the_backend_made_with_an_extension_and_its_own_tags(
 
 
 def test_the_same_sources_make_the_same_bytes(tmp_path: Path) -> None:
-    pure = tmp_path / "pybatcher-1.0-py3-none-any.whl"
+    pure = tmp_path / "pybatcher_engine-1.0-py3-none-any.whl"
     extension = tmp_path / "_core.so"
     extension.write_bytes(b"code")
     made = []
@@ -151,14 +151,14 @@ def test_the_same_sources_make_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_wheel_for_another_machine_is_named_for_the_oldest_linux(tmp_path: Path) -> None:
-    pure, extension = tmp_path / "pybatcher-1.0-py3-none-any.whl", tmp_path / "_core.so"
+    pure, extension = tmp_path / "pybatcher_engine-1.0-py3-none-any.whl", tmp_path / "_core.so"
     zipfile.ZipFile(pure, "w").close()
     extension.write_bytes(b"code")
     tag = platform_tag("aarch64")
     wheel = with_extension(pure, WITHOUT_GIL, "aarch64", extension, tmp_path, tag)
-    assert wheel.name == "pybatcher-1.0-cp314-cp314t-manylinux_2_28_aarch64.whl"
+    assert wheel.name == "pybatcher_engine-1.0-cp314-cp314t-manylinux_2_28_aarch64.whl"
     with zipfile.ZipFile(wheel) as file:
-        about = file.read("pybatcher-1.0.dist-info/WHEEL").decode()
+        about = file.read("pybatcher_engine-1.0.dist-info/WHEEL").decode()
     assert "Tag: cp314-cp314t-manylinux_2_28_aarch64\n" in about
 
 

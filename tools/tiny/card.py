@@ -68,7 +68,7 @@ their descriptions say, under any name.
 
 ## How to train it again
 
-    pip install "pybatcher[torch]"
+    pip install "pybatcher-engine[torch]"
     OMP_WAIT_POLICY=PASSIVE python -m tools.tiny.train
 
 The text, the tokenizer and the weights are made by the scripts in `tools/tiny` alone; no outside

@@ -17,6 +17,7 @@ from pathlib import Path
 from tools.wheels.versions import GLIBC, Python, platform_tag, zig_target
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "pybatcher"  # the import name; wheels have the name of the distribution
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 # Of files in wheels: the same sources make the same bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
@@ -91,7 +92,7 @@ def with_extension(
 
         for path in sorted(set(old.namelist()) - {f"{info}/RECORD", f"{info}/WHEEL"}):
             add(path, old.read(path))
-        add(f"{name}/{python.extension_file(machine)}", extension.read_bytes())
+        add(f"{PACKAGE}/{python.extension_file(machine)}", extension.read_bytes())
         about = "Wheel-Version: 1.0\nGenerator: pybatcher tools.wheels\nRoot-Is-Purelib: false\n"
         add(f"{info}/WHEEL", f"{about}Tag: {tag}\n".encode())
         text = io.StringIO()

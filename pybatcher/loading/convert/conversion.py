@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ModelFormatError
+from ...errors.distribution import install_extra
 from ..checkpoints.blocks import BLOCKS, ENGINE_BLOCKS, MXFP4_PARTS, block_name
 from ..checkpoints.rounding import to_bf16
 from ..checkpoints.tensors import Tensor
@@ -216,7 +217,7 @@ def _reference(kind: str, origin: str) -> Callable[[_Rows], NDArray[np.float32]]
     except (ImportError, KeyError, NotImplementedError) as error:
         raise ModelFormatError(
             f"{origin}: has {kind} weights, which are read with the gguf package ({error}); "
-            "pip install --upgrade 'pybatcher[gguf]'"
+            + install_extra("gguf", upgrade=True)
         ) from error
 
     def dequantise(rows: _Rows) -> NDArray[np.float32]:

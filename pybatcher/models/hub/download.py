@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import ModelFormatError
 from ...errors.checks import short
+from ...errors.distribution import install_extra
 from .hub_cache import COMMIT, write_ref
 from .hub_files import INDEX, WEIGHTS, chosen_gguf, names_in_index, small_files
 from .hub_name import HubName
@@ -146,7 +147,7 @@ def _told(name: HubName) -> Iterator[None]:
     except ImportError as error:
         raise ModelFormatError(
             f"{shown}: no such directory or GGUF file here, and as a name on the Hugging Face hub "
-            "it is not in the cache; to download it: pip install 'pybatcher[hub]'"
+            f"it is not in the cache; to download it: {install_extra('hub')}"
         ) from error
     except Exception as error:  # of the library, of its HTTP client, of the disk
         raise ModelFormatError(f"{shown}: {_reason(error, name)}") from error

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from typing_extensions import override
 
 from ...errors import ConfigError
+from ...errors.distribution import install_extra
 from ..session.peers import may_connect, peer_uid
 from .api_keys import read_api_keys
 from .front import Front
@@ -177,6 +178,5 @@ def _import_http() -> None:
         from ...http.server import http_server as _  # noqa: F401
     except ImportError as error:
         raise ConfigError(
-            f"http and uds need packages that are not there ({error}): "
-            "pip install 'pybatcher[http]'"
+            f"http and uds need packages that are not there ({error}): {install_extra('http')}"
         ) from error

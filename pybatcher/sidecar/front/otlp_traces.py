@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
+from ...errors.distribution import install_extra
 from .front import Front
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class OtlpTraces:
         except ImportError as error:
             raise ConfigError(
                 f"otlp_traces_endpoint needs packages that are not there ({error}): "
-                "pip install 'pybatcher[otel]'"
+                + install_extra("otel")
             ) from error
         own = Resource({"service.name": "pybatcher"})
         named = Resource.create({})

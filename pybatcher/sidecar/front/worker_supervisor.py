@@ -23,6 +23,7 @@ from typing import Any
 from ...calls.statistics import Health
 from ...calls.telemetry import Telemetry
 from ...errors import ConnectionLostError, EngineFailedError, ProtocolError, PybatcherError
+from ...errors.distribution import version
 from ...models.hub import name_of
 from ...serving.supervision import RestartIntensity
 from ..protocol.wire import statistics_from_wire
@@ -165,9 +166,7 @@ class WorkerSupervisor:
         if self.opened.done() and self.opened.exception() is None:
             return dict(self.opened.result())
         name = "tiny" if self.spec.model is None else name_of(Path(self.spec.model))
-        from importlib import metadata
-
-        return {"version": metadata.version("pybatcher"), "model": name, "limits": {}}
+        return {"version": version(), "model": name, "limits": {}}
 
     def health(self) -> Health:
         """Return the health of the batcher in the worker, without asking it."""

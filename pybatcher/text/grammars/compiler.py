@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import InvalidRequestError
 from ...errors.checks import short
+from ...errors.distribution import install_extra
 from ...params import StructuredOutput
 from ..tokenizer import Tokenizer
 from .matcher import OutputMatcher
@@ -99,7 +100,7 @@ class GrammarCompiler:
         except ImportError:
             raise InvalidRequestError(
                 f"{form.field} is given: for outputs with a form llguidance is needed: "
-                "`pip install 'pybatcher[structured]'`"
+                f"`{install_extra('structured')}`"
             ) from None
         tokens, grammar = self._token_table(), _grammar(form)
         if not is_harmless(form):

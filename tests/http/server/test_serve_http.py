@@ -381,4 +381,4 @@ def test_a_missing_extra_is_said_and_only_http_needs_it(
     for name in [name for name in sys.modules if name.startswith("pybatcher.http")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert "pip install 'pybatcher[http]'" in refusal(run, "--http", "127.0.0.1:0")
+    assert "pip install 'pybatcher-engine[http]'" in refusal(run, "--http", "127.0.0.1:0")

@@ -185,7 +185,7 @@ def test_without_the_gguf_package(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (dtype, tuple(shape)) == ("q6_k", as_it_is.shape)
     assert made().shape == (ROWS, COLUMNS // 256 * BLOCKS["q6_k"].n_bytes)
     with pytest.raises(
-        ModelFormatError, match=r"pip install --upgrade 'pybatcher\[gguf\]'"
+        ModelFormatError, match=r"pip install --upgrade 'pybatcher-engine\[gguf\]'"
     ) as caught:
         warned({"a": blocks("Q3_K")}, "f32")
     assert str(caught.value).startswith("model.gguf: has Q3_K weights")
@@ -196,5 +196,5 @@ def test_a_gguf_package_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None
         raise NotImplementedError("Dequantization for IQ4_XS is not yet implemented")
 
     monkeypatch.setattr(gguf.quants, "dequantize", refuse)
-    with pytest.raises(ModelFormatError, match=r"pip install --upgrade 'pybatcher\[gguf\]'"):
+    with pytest.raises(ModelFormatError, match=r"pip install --upgrade 'pybatcher-engine\[gguf\]'"):
         check_conversion({"a": blocks("IQ4_XS")}, "f32", "model.gguf")

@@ -213,6 +213,6 @@ def test_without_the_library(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert find_model("org/model") == path
     with pytest.raises(
-        ModelFormatError, match=r"'org/one': no such .*pip install 'pybatcher\[hub\]"
+        ModelFormatError, match=r"'org/one': no such .*pip install 'pybatcher-engine\[hub\]"
     ):
         find_model("org/one")

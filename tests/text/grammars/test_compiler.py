@@ -69,5 +69,5 @@ def test_without_llguidance_the_way_out_is_told(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
-    with pytest.raises(InvalidRequestError, match=r"pip install 'pybatcher\[structured\]'"):
+    with pytest.raises(InvalidRequestError, match=r"pip install 'pybatcher-engine\[structured\]'"):
         compiler.matcher(StructuredOutput("regex", "a"))
