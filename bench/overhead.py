@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pybatcher import Batcher
+from pybatcher.scheduling.plan import StepEntry
 
 from .engines.interface import random_tokens
 from .machine import describe_run
@@ -48,10 +49,11 @@ def watch(engine: Any) -> list[Pass]:
     passes: list[Pass] = []
     compute = engine.run_step
 
-    def run_step(seq_ids: Sequence[int], counts: Sequence[int], *others: Any) -> Any:
+    def run_step(entries: Sequence[StepEntry], *others: Any) -> Any:
         begin = time.perf_counter()
-        result = compute(seq_ids, counts, *others)
-        passes.append((begin, time.perf_counter(), sum(counts)))
+        result = compute(entries, *others)
+        end = time.perf_counter()
+        passes.append((begin, end, sum(len(entry.tokens) for entry in entries)))
         return result
 
     engine.run_step = run_step

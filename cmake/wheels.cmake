@@ -19,7 +19,7 @@ foreach(extension ${PYBATCHER_EXTENSIONS})
   if(name MATCHES "t$")  # where the headers are those of the same Python with the GIL
     target_compile_definitions(extension_${name} PRIVATE Py_GIL_DISABLED=1)
   endif()
-  target_link_libraries(extension_${name} PRIVATE pybatcher_core)
+  target_link_libraries(extension_${name} PRIVATE pybatcher_core core_docs)
   target_compile_options(extension_${name} PRIVATE $<$<CONFIG:Release>:-O2>)
   target_precompile_headers(extension_${name} PRIVATE <pybind11/numpy.h> <pybind11/pybind11.h>
                             <pybind11/stl.h>)

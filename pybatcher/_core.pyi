@@ -1,6 +1,7 @@
 """The compiled engine. Use it through `pybatcher.Engine`.
 
-The docstrings below are short: `csrc/bindings/engine_docs.h` has the full ones.
+The docstrings below are the only ones: the build compiles them into the extension
+(`cmake/core_docs.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,34 +13,48 @@ from numpy.typing import NDArray
 _Ids = NDArray[np.integer[Any]] | Sequence[int]
 _Tensor = tuple[NDArray[Any], str] | tuple[Callable[[], NDArray[Any]], str, int, int]
 _TopLogprobs = tuple[tuple[int, float], ...]
-_Drawn = tuple[int, int, float | None, _TopLogprobs]
+_Sampled = tuple[int, float | None, _TopLogprobs]
+_EntryResult = tuple[
+    int,
+    tuple[_Sampled, ...],
+    str | None,
+    tuple[float, ...],
+    tuple[_TopLogprobs, ...],
+    NDArray[np.float32] | None,
+]
 
 ALL_FORBIDDEN: str
-"""The failure of a draw whose own parameters forbid every token."""
+"""The failure of a sequence whose own sampling parameters forbid every token."""
 
 def cores() -> dict[str, Any]:
-    """Return the fields of `Cores`."""
+    """Return the fields of `pybatcher.loading.cores.Cores`."""
 
 def cuda_info() -> dict[str, Any]:
-    """Return the fields of `CudaInfo`; each device is a tuple."""
+    """Return the fields of `pybatcher.loading.cuda.CudaInfo`; each device is a tuple."""
 
 def quantise(
     name: str, tensor: tuple[NDArray[Any], str], dtype: str, n_threads: int
 ) -> NDArray[np.uint8]:
-    """Return a matrix in super-blocks that hold numbers near to its own.
+    """Quantise a matrix into super-blocks of 256 elements.
 
-    name: for messages. tensor: (array, element type), as `Engine` takes it. dtype: "q4_k", "q5_k"
-    or "q6_k". n_threads: 0 = the cores this process may use. Returns rows of blocks as bytes.
-    Raises ModelFormatError where rows are no whole super-blocks.
+    name: the name of the tensor, for messages. tensor: (array, element type), as `Engine` takes
+    it. dtype: "q4_k", "q5_k" or "q6_k". n_threads: 0 means the cores that this process may use.
+    Returns rows of blocks: (rows, columns / 256 * bytes of a block), uint8.
+    Raises ModelFormatError if the tensor is not a matrix, or if its rows are not whole
+    super-blocks.
     """
 
 class Engine:
     """Weights, KV cache, device and sampler of one model.
 
-    Calls from several threads run one after the other; a waiting one does not hold the GIL.
-    Every call checks its arguments before it changes anything, and one that raises leaves
-    every sequence unchanged. Raises InvalidRequestError for an unknown sequence id and for a
-    token outside the vocabulary, EngineError after `close` and in a forked child.
+    Calls from several threads run one after the other. A thread that waits for a call does not
+    hold the GIL. Every call checks all of its arguments before it changes anything, and a call
+    that raises leaves every sequence unchanged. An unknown or freed sequence id and a token
+    outside the vocabulary raise InvalidRequestError. Every call after `close`, or in a forked
+    child, raises EngineError.
+
+    `tokens` and `seq_ids` are one-dimensional arrays of any integer type, or sequences of whole
+    numbers.
     """
 
     def __init__(
@@ -62,37 +77,66 @@ class Engine:
     ) -> None:
         """Pack a model's weights for the device.
 
-        config: fields of `ModelConfig`. tensors: canonical name -> (array, dtype), or
-        (function, dtype, rows, columns), called when the matrix is packed; behind these the
-        input of each column, int32, where columns do not lie as inputs do. mapped: names of
-        the tensors in a mapped file. kept: names of matrices that keep their dtype where the
-        device can mix dtypes. weights_cache: (directory, file name, key).
-        Raises ModelFormatError, ConfigError, and EngineError where memory is short.
+        config: the fields of `pybatcher.loading.ModelConfig` by name.
+        tensors: canonical name -> (array, element type). An array of bf16 is uint16, and a
+            quantised matrix is rows of GGUF blocks, uint8. A matrix may also be (function,
+            element type, rows, columns): the function is called when the matrix is packed, and
+            its result is dropped afterwards. A fifth item, int32, is the input of each column,
+            if the columns are permuted. The engine keeps no reference to an array: the packed
+            weights are a copy.
+        dtype: "f32", "bf16", "int8" or "int4". kv_dtype: "f32", "bf16", "f16" or "int8".
+        device: "cpu" or "cuda".
+        n_ctx, n_parallel, n_ubatch, block_size: as in `pybatcher.EngineConfig`.
+        n_threads: 0 means the cores that this process may use.
+        mapped: names of the tensors that are in a mapped file. Their pages are dropped once they
+            have been read.
+        kept: names of the matrices that keep their element type (f16 becomes bf16) if the device
+            can mix element types. The other matrices become `dtype`.
+        weights_cache: (directory, name, key) of packed weights to read, or to write for the next
+            start. A cache that fails does not raise: `weights_cache_problem` has the reason.
+        progress: called with (done, total) bytes of the checkpoint. An exception that it raises
+            ends the load.
+        Raises ModelFormatError, ConfigError, and EngineError if memory is short.
         """
     def seq_new(self, namespace: str = "") -> int:
-        """Take the lowest free sequence id. Raises NoFreeSequenceError."""
-    def seq_copy(self, src: int, dst: int, n_tokens: int) -> None:
-        """Let the empty `dst` start with the first `n_tokens` of `src`.
+        """Take the lowest free sequence id and return it.
 
-        Shares full blocks and copies a partial last one. Raises KvCacheFullError, and
-        InvalidRequestError where `seq_copyable` says fewer.
+        namespace: the sequence shares cached prefixes with sequences of the same namespace only.
+        Raises NoFreeSequenceError if `n_parallel` sequences are in use.
+        """
+    def seq_copy(self, src: int, dst: int, n_tokens: int) -> None:
+        """Make `dst` start with the first `n_tokens` tokens of `src`.
+
+        dst: an empty sequence of the same namespace, other than `src`. It keeps its own sampling
+            parameters.
+        Full blocks are shared, and a partial last block is copied. Raises KvCacheFullError if
+        there is no block for the copy, and InvalidRequestError if `seq_copyable` returns fewer
+        tokens.
         """
     def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None:
-        """Drop the KV of positions [start, length); start 0 also frees the id."""
+        """Drop the KV of positions [start, end).
+
+        end: the length of the sequence, or -1, which means the same. With `start` 0 the sequence
+        id becomes free; the full blocks stay cached for `seq_match`.
+        """
     def seq_length(self, seq_id: int) -> int:
         """Return the number of tokens whose KV the sequence holds."""
     def seq_exclusive_blocks(self, seq_id: int) -> int:
-        """Return the number of KV blocks that only this sequence holds."""
-    def seq_copyable(self, src: int, n_tokens: int) -> int:
-        """Return how many of `src`'s first `n_tokens` another sequence can be made to start with.
+        """Return the number of KV blocks that only this sequence holds.
 
-        All of them, or whole blocks: fewer where layers with a sliding window have given back
-        KV that the next token sees.
+        Removing the sequence makes these blocks free or cached.
+        """
+    def seq_copyable(self, src: int, n_tokens: int) -> int:
+        """Return how many of the first `n_tokens` tokens of `src` `seq_copy` can copy.
+
+        The result is `n_tokens` or a number of whole blocks. It is smaller than `n_tokens` if
+        layers with a sliding window have freed KV that the next token attends to.
         """
     def seq_match(self, seq_id: int, tokens: _Ids) -> int:
         """Attach the longest cached prefix of `tokens` to an empty sequence.
 
-        Whole blocks, at most len(tokens) - 1 tokens. Returns the tokens attached.
+        The prefix is a number of whole blocks and at most len(tokens) - 1 tokens, so that one
+        token is left to compute. Returns the number of tokens attached.
         """
     def set_sampling(
         self,
@@ -112,38 +156,50 @@ class Engine:
         seed: int = 0,
         n_prompt: int = 0,
     ) -> None:
-        """Set how the sequence samples its tokens; without options: greedy."""
+        """Set how the sequence samples its tokens from now on; without options: greedy.
+
+        The options are those of `pybatcher.SamplingParams`, and these:
+        stop_token_ids: token ids that are not sampled before `min_tokens` tokens are.
+        logprobs: None, or how many of the likeliest tokens to report beside the sampled token.
+        seed: 64 bits. The seed and the absolute position of a token are the key of its random
+            number.
+        n_prompt: positions below it hold the prompt. min_tokens and the presence and frequency
+            penalties count the tokens after the prompt only.
+
+        Order: logit_bias, repetition penalty, presence and frequency penalty, min_tokens; then,
+        unless greedy: temperature, top_k, top_p, min_p.
+        """
     def run_step(
         self,
-        seq_ids: _Ids,
-        counts: _Ids,
-        tokens: _Ids,
-        samples: Sequence[bool],
-        drafts: _Ids = (),
-        targets: Sequence[_Ids] = (),
-        poolings: Sequence[str | None] = (),
+        entries: Sequence[tuple[Any, ...]],
         masks: TokenMasks | None = None,
-        mask_rows: _Ids = (),
-        n_top: _Ids = (),
-    ) -> tuple[
-        list[_Drawn],
-        dict[int, str],
-        dict[int, tuple[float, ...]],
-        dict[int, NDArray[np.float32]],
-        dict[int, tuple[tuple[tuple[int, float], ...], ...]],
-    ]:
-        """Run one forward pass over n sequences' new tokens: decode and prefill together.
+        mask_rows: dict[int, int] = ...,
+    ) -> list[_EntryResult]:
+        """Run one forward pass over the new tokens of several sequences: decode and prefill.
 
-        seq_ids (n,). counts (n,): tokens appended to each. tokens (sum of counts,). samples
-        (n,): sample the next token. drafts (n,): how many of the last tokens are drafts.
-        targets (n,): token ids whose log-probabilities to return. poolings (n,): None,
-        "mean", "last" or "cls". masks: which tokens may be drawn; the step waits until it is open.
-        mask_rows (n,): the entry's first row in `masks`, -1: none. n_top (n,): how many of
-        the likeliest tokens to report beside each target.
-        Returns (sampled, failed, logprobs, embeddings, top_logprobs): (seq_id, token, logprob,
-        top) in the order of the entries; by seq_id the reason, the targets' log-probabilities,
-        float32 (hidden_size,), and the likeliest tokens beside each target.
-        Raises RequestTooLongError past `max_sequence_length`, and KvCacheFullError.
+        entries: one tuple for each sequence, with the first seven fields of
+            `pybatcher.scheduling.plan.StepEntry`, which documents them: (seq_id, tokens, sample,
+            n_draft=0, targets=(), pooling=None, n_top=0). The last four may be missing, and
+            fields after the seventh are ignored. No sequence has two entries.
+        masks: the tokens that may be sampled. The pass waits until `masks` is open before it
+            samples.
+        mask_rows: seq_id -> the row of `masks` for the first token that the sequence samples; the
+            rows of its draft tokens follow. A sequence that is not a key may sample any token.
+
+        Returns a tuple for each entry, in their order: (seq_id, sampled, failure, logprobs,
+        top_logprobs, embedding).
+        sampled: (token, logprob or None, ((token, logprob), ...)) for each sampled token: one
+            more than the number of accepted draft tokens.
+        failure: the reason why no further token could be sampled, or why the entry could not be
+            scored or pooled; else None.
+        logprobs: the log-probability of each target by the model's own distribution.
+        top_logprobs: ((token, logprob), ...) for each target, likeliest first, if n_top is not 0.
+        embedding: float32 (hidden_size,) if pooling is not None.
+        The last three are empty or None after a failure. The tokens of all entries are appended,
+        also those of entries that failed.
+
+        Raises RequestTooLongError past `max_sequence_length`, and KvCacheFullError, for the step
+        as a whole.
         """
     @overload
     def prefill_chunk(
@@ -157,10 +213,11 @@ class Engine:
     def prefill_chunk(
         self, seq_id: int, tokens: _Ids, *, logits: bool
     ) -> NDArray[np.float32] | None:
-        """Append tokens; return the last row's logits, float32 (vocab_size,), or None.
+        """Append tokens to the sequence.
 
-        Raises RequestTooLongError, KvCacheFullError, and EngineError for logits that are
-        not finite.
+        logits: return the logits of the last row, float32 (vocab_size,); else None.
+        Raises RequestTooLongError past `max_sequence_length`, KvCacheFullError, and EngineError if
+        logits are wanted and not finite.
         """
     @overload
     def decode_batch(
@@ -174,31 +231,54 @@ class Engine:
     def decode_batch(
         self, seq_ids: _Ids, tokens: _Ids, *, logits: bool
     ) -> NDArray[np.int32] | tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Append one token to each of n sequences and sample the next of each.
+        """Append one token to each of n sequences and sample the next token of each.
 
-        Returns the tokens, int32 (n,), and with `logits` also float32 (n, vocab_size).
-        Raises RequestTooLongError, KvCacheFullError, and EngineError if a token cannot be
-        sampled.
+        Returns the sampled tokens, int32 (n,). With `logits`, returns (tokens, logits): the
+        model's logits are float32 (n, vocab_size).
+        Raises RequestTooLongError past `max_sequence_length`, KvCacheFullError, and EngineError if
+        a token cannot be sampled.
         """
     def embed(self, seq_id: int, tokens: _Ids, pooling: str = "mean") -> NDArray[np.float32]:
-        """Append tokens and pool their states ("mean", "last", "cls"): float32 (hidden_size,).
+        """Append tokens to the sequence and pool their states after the final norm.
 
-        Raises as `prefill_chunk` with logits.
+        pooling: "mean" over `tokens`, "last", or "cls", which is the first. Returns float32
+        (hidden_size,).
+        Raises RequestTooLongError past `max_sequence_length`, KvCacheFullError, and EngineError if
+        the states are not finite.
         """
     def restart(self) -> None:
-        """Forget every sequence and all cached KV; weights and statistics stay."""
+        """Drop every sequence and all cached KV, as if the engine had just been loaded.
+
+        The weights and the counters of `statistics` stay. A supervisor calls this after a call
+        that failed unexpectedly and may have left the KV bookkeeping inconsistent: the
+        bookkeeping is rebuilt from scratch.
+        """
     def statistics(self) -> dict[str, int]:
-        """Return the counters since the engine was made. Never waits for a call."""
+        """Return the counters since the engine was made, after the last call that ended.
+
+        forward_passes: calls that computed. computed_tokens: rows through the layers.
+        logits_rows: rows through the output head. sampled_tokens: sampled tokens.
+        proposed_tokens: rows of draft tokens. accepted_tokens: accepted draft tokens.
+        Never waits for a call in progress.
+        """
     def description(self) -> dict[str, Any]:
-        """Return dtypes, device, CPU target, threads, bytes of weights and KV, and the
-        state of the weights cache."""
+        """Return the formats, the device and the memory of the engine.
+
+        dtype: the element type of most weights. dtypes: those of all matrices. kv_dtype, device,
+        cpu_target, n_threads, weight_bytes, n_ctx, kv_bytes.
+        kv_windows: (window, number of layers, number of KV blocks) of each group of layers with a
+            sliding window. kv_states: (number of layers, number of states) of the recurrent
+            layers.
+        weights_cache: "off", "written", "mapped", "copied" (found, but with small pages) or
+            "failed".
+        """
     def check_integrity(self) -> None:
-        """Recount the KV bookkeeping; raise EngineError for a wrong count."""
+        """Recount the KV bookkeeping. Raises EngineError that names the first inconsistency."""
     def close(self) -> None:
-        """Free weights and KV, after a call in progress. Does nothing a second time."""
+        """Free weights and KV, after a call in progress has ended. A second call does nothing."""
     @property
     def vocab_size(self) -> int:
-        """Number of token ids; they begin at 0."""
+        """Number of token ids, which go from 0 to vocab_size - 1."""
     @property
     def hidden_size(self) -> int:
         """Length of an embedding."""
@@ -207,49 +287,62 @@ class Engine:
         """Positions in a KV block."""
     @property
     def n_parallel(self) -> int:
-        """Largest number of sequences in use."""
+        """Largest number of sequences in use at once."""
     @property
     def n_ubatch(self) -> int:
-        """Rows of one physical pass."""
+        """Largest number of rows of one ubatch."""
     @property
     def n_ctx(self) -> int:
-        """KV capacity in tokens, a multiple of `block_size`."""
+        """KV capacity in tokens, which all sequences share: a multiple of `block_size`."""
     @property
     def max_sequence_length(self) -> int:
         """Tokens of the longest sequence: the smaller of the model's positions and `n_ctx`."""
     @property
     def weights_cache_problem(self) -> str:
-        """Why the weights cache could not be used; "" if it could."""
+        """The reason why the weights cache could not be used; "" if it could."""
     @property
     def kv_total_blocks(self) -> int:
-        """Number of KV blocks."""
+        """Number of KV blocks, used or not."""
     @property
     def kv_free_blocks(self) -> int:
         """Number of KV blocks without tokens. Never waits for a call."""
     @property
     def kv_cached_blocks(self) -> int:
-        """Number of KV blocks kept for `seq_match`. Never waits for a call."""
+        """Number of KV blocks that no sequence holds and `seq_match` can attach.
+
+        Never waits for a call.
+        """
     @property
     def kv_appendable_blocks(self) -> int:
         """Number of KV blocks that one step can append to sequences. Never waits for a call.
 
-        Free and cached ones, or fewer, where layers with a sliding window have fewer.
+        This is the number of free and cached blocks, or a smaller number if layers with a
+        sliding window have fewer.
         """
     @property
     def kv_most_appendable_blocks(self) -> int:
         """`kv_appendable_blocks` of an engine without sequences."""
     @property
     def takes_drafts(self) -> bool:
-        """Whether steps may have drafts: a model with recurrent layers takes none."""
+        """True if steps may have draft tokens: a model with recurrent layers takes none."""
     @property
     def used_sequences(self) -> int:
         """Number of sequence ids in use. Never waits for a call."""
     @property
     def progress(self) -> int:
-        """A counter that grows while a call computes. Never waits, never raises."""
+        """A counter that grows with every layer and every sampled token of a call in progress.
+
+        Any thread may read it at any time, also after `close`: it never waits and never raises.
+        A call during which the counter stands still hangs.
+        """
 
 class KvCache:
-    """Track which sequence holds which KV block; keys and values are the engine's."""
+    """The bookkeeping of the KV cache: sequences, reference counts and the prefix index.
+
+    The engine's own cache has the same bookkeeping. This class has no keys and values, and is
+    for tests and simulations. Not thread-safe. Every call that takes a seq_id raises
+    InvalidRequestError if no sequence has it.
+    """
 
     def __init__(
         self,
@@ -261,48 +354,132 @@ class KvCache:
         copy_block: Callable[[int, int, int], None],
         hash_mask: int = ...,
         windows: Sequence[tuple[int, int]] = ...,
-    ) -> None: ...
-    def seq_new(self, namespace: str = "") -> int: ...
-    def seq_copy(self, src: int, dst: int, n_tokens: int) -> None: ...
-    def seq_copyable(self, src: int, n_tokens: int) -> int: ...
-    def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None: ...
-    def seq_length(self, seq_id: int) -> int: ...
-    def seq_exclusive_blocks(self, seq_id: int) -> int: ...
-    def seq_match(self, seq_id: int, tokens: _Ids) -> int: ...
-    def reserve(self, seq_id: int, tokens: _Ids) -> None: ...
-    def commit(self, seq_id: int, n_tokens: int | None = None) -> None: ...
-    def rollback(self, seq_id: int) -> None: ...
-    def block_table(self, seq_id: int, group: int = 0) -> list[int]: ...
-    def tokens(self, seq_id: int) -> list[int]: ...
-    def seq_exists(self, seq_id: int) -> bool: ...
-    def drop_cached(self) -> None: ...
-    def check_integrity(self) -> None: ...
+    ) -> None:
+        """Make an empty cache.
+
+        n_blocks: blocks in the pool. block_size: tokens in a block.
+        n_parallel: largest number of sequences. max_length: largest number of tokens of one
+            sequence.
+        copy_block: called as copy_block(group, from, to) to copy a shared, partly filled block
+            before the cache writes to it. An exception of it is raised by the call that needs the
+            copy. It may not change the cache.
+        hash_mask: and-ed to every hash of the prefix index, so that tests can make collisions.
+        windows: (window, blocks in its pool) of each group of layers after the first.
+        Raises ConfigError if a size is below 1.
+        """
+    def seq_new(self, namespace: str = "") -> int:
+        """Take the lowest free id and return it.
+
+        Raises NoFreeSequenceError if `n_parallel` ids are in use.
+        """
+    def seq_copy(self, src: int, dst: int, n_tokens: int) -> None:
+        """Make the empty sequence `dst` start with the first `n_tokens` tokens of `src`.
+
+        Full blocks are shared, and a partial last block is copied. Raises KvCacheFullError if
+        there is no block for the copy.
+        """
+    def seq_copyable(self, src: int, n_tokens: int) -> int:
+        """Return how many of the first `n_tokens` tokens of `src` `seq_copy` can copy.
+
+        The result is `n_tokens` or a number of whole blocks.
+        """
+    def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None:
+        """Drop positions [start, end) of a sequence.
+
+        end: the length of the sequence, or -1, which means the same. With `start` 0 the id
+        becomes free.
+        """
+    def seq_length(self, seq_id: int) -> int:
+        """Return the number of tokens of a sequence, without the reserved ones."""
+    def seq_exclusive_blocks(self, seq_id: int) -> int:
+        """Return the number of blocks that only this sequence holds.
+
+        Removing the sequence makes these blocks free or cached.
+        """
+    def seq_match(self, seq_id: int, tokens: _Ids) -> int:
+        """Attach the longest cached prefix of `tokens` to an empty sequence.
+
+        The prefix is a number of whole blocks and at most len(tokens) - 1 tokens. Returns the
+        number of tokens attached.
+        """
+    def reserve(self, seq_id: int, tokens: _Ids) -> None:
+        """Take blocks for `tokens` after the end of the sequence; its length does not change.
+
+        A last partial block that is shared or in the prefix index is copied first. A call that
+        raises changes nothing, except that it may have evicted cached blocks. Raises
+        InvalidRequestError without tokens, RequestTooLongError past `max_length`,
+        KvCacheFullError if too few blocks are free or cached, and EngineError if the sequence has
+        a reservation already.
+        """
+    def commit(self, seq_id: int, n_tokens: int | None = None) -> None:
+        """Append the first `n_tokens` reserved tokens, or all, and release the others.
+
+        Blocks that are full now enter the prefix index. Raises EngineError if fewer tokens are
+        reserved.
+        """
+    def rollback(self, seq_id: int) -> None:
+        """Release the reserved tokens. Does nothing if there are none."""
+    def block_table(self, seq_id: int, group: int = 0) -> list[int]:
+        """Return the block numbers of a sequence in a group, with those of reserved tokens.
+
+        Position p is in block `block_table(seq_id)[p // block_size]`. The number of a block that
+        has been freed is 0.
+        """
+    def tokens(self, seq_id: int) -> list[int]:
+        """Return the tokens of a sequence, without the reserved ones."""
+    def seq_exists(self, seq_id: int) -> bool:
+        """Return whether the id is in use."""
+    def drop_cached(self) -> None:
+        """Make every cached block free."""
+    def check_integrity(self) -> None:
+        """Recount everything. Raises EngineError that names the first inconsistency."""
     @property
-    def block_size(self) -> int: ...
+    def block_size(self) -> int:
+        """Tokens in a block."""
     @property
-    def n_parallel(self) -> int: ...
+    def n_parallel(self) -> int:
+        """Largest number of sequences."""
     @property
-    def max_length(self) -> int: ...
+    def max_length(self) -> int:
+        """Largest number of tokens of one sequence."""
     @property
-    def total_blocks(self) -> int: ...
+    def total_blocks(self) -> int:
+        """Number of blocks."""
     @property
-    def free_blocks(self) -> int: ...
+    def free_blocks(self) -> int:
+        """Number of blocks without tokens."""
     @property
-    def cached_blocks(self) -> int: ...
+    def cached_blocks(self) -> int:
+        """Number of blocks that no sequence holds and `seq_match` can attach."""
     @property
-    def appendable_blocks(self) -> int: ...
+    def appendable_blocks(self) -> int:
+        """Number of blocks that can be appended to sequences at once."""
     @property
-    def used_sequences(self) -> int: ...
+    def used_sequences(self) -> int:
+        """Number of ids in use."""
 
 class TokenMasks:
-    """Masks that say which tokens a step may draw, and a gate that the step waits for."""
+    """Masks of the tokens that a step may sample, and a gate that the step waits for.
 
-    def __init__(self, n_rows: int, vocab_size: int) -> None: ...
+    A mask has a bit for each token id: bit t % 32 of word t / 32, uint32. Other threads may write
+    to the masks between `close` and `open`, and not while they are open.
+    """
+
+    def __init__(self, n_rows: int, vocab_size: int) -> None:
+        """Allocate `n_rows` masks of `vocab_size` bits.
+
+        Raises InvalidRequestError if a size is out of range.
+        """
     @property
-    def n_rows(self) -> int: ...
+    def n_rows(self) -> int:
+        """Number of masks."""
     @property
-    def row_bytes(self) -> int: ...
+    def row_bytes(self) -> int:
+        """Bytes of a mask."""
     @property
-    def address(self) -> int: ...
-    def close(self) -> None: ...
-    def open(self) -> None: ...
+    def address(self) -> int:
+        """Address of the first mask, valid as long as the object."""
+    def close(self) -> None:
+        """Close the gate: threads may write to the masks, and a step waits from now on."""
+    def open(self) -> None:
+        """Open the gate: the step that waits continues. Any thread may call it."""

@@ -19,7 +19,6 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import chain
 from typing import Any, Self, cast
 
 import numpy as np
@@ -43,13 +42,13 @@ from .machine.cores import Cores
 from .machine.cuda import CudaDevice, CudaInfo
 from .params import SamplingParams
 from .params.config import BLOCK_SIZE, BlockSize, CachePlace, ContextSize, EngineConfig
-from .scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult
+from .scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult, TopLogprobs
 from .text.grammars import FormJob, OutputMatcher, StepMasks, after_step, before_step
 
 __all__ = ["Engine", "Progress"]
 
 Progress = Callable[[int, int], object]
-"""Called while a model is loaded, with the number of bytes loaded and the total."""
+"""A function that is called while a model is loaded: (bytes loaded, total bytes)."""
 
 
 _CHECKED = {(9, 0)}  # bench/results/gpu-*.json
@@ -57,20 +56,14 @@ _NOT_CHECKED = (
     "device 'cuda' has been checked on an H100, of compute capability 9.0, and {} has {}.{}: "
     "compare its tokens with those of device='cpu' before you rely on them"
 )
-_BLOCK_SIZE_OF_STATES = 128
+_BLOCK_SIZE_OF_STATES = 128  # The states of linear attention, one a block, are large.
+_sampled_token = SampledToken._make
 
 
 class Engine(_core.Engine):
-    """Weights, KV cache and sampler of one model on one device.
+    """The compiled engine with a loader, `SamplingParams` and `StepPlan`.
 
-    Runs one call at a time: calls from other threads wait, with the GIL released. Every
-    call checks all of its arguments before it changes anything; a call that raises leaves
-    every sequence unchanged. After `close()`, and in a forked child, every call raises
-    EngineError.
-
-    `progress` is a counter that grows while a call computes, with every layer and every
-    sampled token. Any thread may read it at any time, also after `close`, without waiting.
-    A call in which it stands still hangs; one in which it grows takes long.
+    The rules for threads, errors and `close` are those of the base class.
     """
 
     _step_masks: StepMasks | None = None
@@ -92,13 +85,16 @@ class Engine(_core.Engine):
         weights_cache: CachePlace = "auto",
         progress: Progress | None = None,
     ) -> Self:
-        """Load a model directory or a GGUF file; None: the model that ships with pybatcher.
+        """Load a model directory, a GGUF file, or a model of the Hugging Face hub.
 
-        path: or a name on the Hugging Face hub, as "Qwen/Qwen3-0.6B". The options are those of
-        `EngineConfig`. progress: called from time to time with the bytes of the checkpoint that
-        are downloaded, then with those that are loaded, and their total; an exception that it
-        raises ends the load and is raised here. Raises ConfigError for an option,
-        ModelFormatError for the checkpoint, and EngineError where memory is short.
+        path: a path or a name on the hub, for example "Qwen/Qwen3-0.6B". None means the model
+            that ships with pybatcher.
+        progress: called from time to time with the number of bytes of the checkpoint that are
+            downloaded, then with those that are loaded, and the total. An exception that it
+            raises ends the load and is raised here.
+        The other options are those of `EngineConfig`.
+        Raises ConfigError for an option, ModelFormatError for the checkpoint, and EngineError if
+        memory is short.
         """
         config = EngineConfig(
             dtype=dtype,
@@ -119,11 +115,13 @@ class Engine(_core.Engine):
     ) -> Self:
         """Pack the weights of an opened model, or map them from the weights cache.
 
-        The engine does not refer to `model` afterwards. Options that are "auto" become:
-        `dtype` that of each matrix for a checkpoint with weights in blocks, f32 for f32
-        checkpoints, else bf16; `kv_dtype` f32 with f32 weights, else bf16; `device` the CPU;
-        `n_ctx` what memory is free for. Raises ModelFormatError, and EngineError where memory is
-        short. Warns where the weights cache cannot be used.
+        The engine keeps no reference to `model`. Options that are "auto" become:
+        dtype: for a quantised checkpoint the element type of each matrix, for an f32 checkpoint
+            f32, else bf16.
+        kv_dtype: f32 with f32 weights, else bf16. device: the CPU.
+        n_ctx: the number of tokens for which memory is free.
+        Raises ModelFormatError, and EngineError if memory is short. Warns if the weights cache
+        cannot be used.
         """
         device = "cpu" if config.device == "auto" else config.device
         dtype, tensors, kept = _prepared(model, config)
@@ -164,16 +162,16 @@ class Engine(_core.Engine):
 
     @staticmethod
     def cores() -> Cores:
-        """Report the CPUs that this process may use, and how many threads `n_threads=0` is."""
+        """Report the CPUs that this process may use, and the threads of `n_threads=0`."""
         return Cores(**_core.cores())
 
     @staticmethod
     def cuda_info() -> CudaInfo:
         """Report the build's CUDA toolkit, the NVIDIA driver and its GPUs.
 
-        Starts the driver in this process, without a context on a GPU: a child that is
-        forked afterwards cannot use CUDA. Only this call and device="cuda" load it.
-        Raises no error: problems are fields of the result.
+        Starts the driver in this process, without a context on a GPU. A child that is forked
+        afterwards cannot use CUDA. Only this call and device="cuda" load the driver. Raises no
+        error: the result has fields for problems.
         """
         found = _core.cuda_info()
         devices = tuple(CudaDevice(*device) for device in found.pop("devices"))
@@ -190,13 +188,8 @@ class Engine(_core.Engine):
     ) -> None:
         """Set how the sequence samples its tokens from now on; None: greedy.
 
-        seed: 64 bits. Seed and absolute position of a token are the key of its random
-            draw. `params.seed` is ignored: it may be None.
-        n_prompt: number of prompt tokens at the start of the sequence. min_tokens and
-            the presence and frequency penalties count only the tokens after them.
-        stop_token_ids: token ids that are not sampled before `params.min_tokens` tokens;
-            `params.stop_token_ids` is ignored.
-
+        `set_sampling` documents `seed`, `n_prompt` and `stop_token_ids`, which replace those of
+        `params`.
         Raises InvalidRequestError for an unknown seq_id, and for a token id outside the
         vocabulary.
         """
@@ -229,12 +222,10 @@ class Engine(_core.Engine):
     def step(self, plan: StepPlan) -> StepResult:
         """Run one forward pass over the plan's entries and sample.
 
-        Appends the tokens of every entry to its sequence, also of one in
-        `StepResult.failed`; of draft tokens, the accepted ones. The result holds the
-        sampled tokens, the log-probabilities of targets and of the likeliest tokens beside
-        them, and pooled vectors (hidden_size), float32, by sequence id. Raises
-        RequestTooLongError past `max_sequence_length`, KvCacheFullError where blocks are
-        short, and InvalidRequestError; then no entry is computed.
+        Appends the tokens of every entry to its sequence, also for the sequences in
+        `StepResult.failed`; of draft tokens, only the accepted ones.
+        Raises RequestTooLongError past `max_sequence_length`, KvCacheFullError if blocks are
+        short, and InvalidRequestError. No entry is computed then.
         """
         if any(entry.matcher is not None for entry in plan.entries):
             return self._step_with_forms(plan)
@@ -244,28 +235,27 @@ class Engine(_core.Engine):
         self,
         entries: Sequence[StepEntry],
         masks: _core.TokenMasks | None = None,
-        mask_rows: Sequence[int] = (),
+        mask_rows: Mapping[int, int] | None = None,
     ) -> StepResult:
-        has_questions = any(entry.targets or entry.pooling for entry in entries)
-        has_top = has_questions and any(entry.n_top for entry in entries)
-        drawn, failed, logprobs, pooled, top_logprobs = self.run_step(
-            [entry.seq_id for entry in entries],
-            [len(entry.tokens) for entry in entries],
-            list(chain.from_iterable(entry.tokens for entry in entries)),
-            [entry.sample for entry in entries],
-            [entry.n_draft for entry in entries],
-            [entry.targets for entry in entries] if has_questions else (),
-            [entry.pooling for entry in entries] if has_questions else (),
-            masks,
-            mask_rows,
-            [entry.n_top for entry in entries] if has_top else (),
-        )
         sampled: dict[int, tuple[SampledToken, ...]] = {}
-        for seq_id, token, logprob, top in drawn:
-            sampled[seq_id] = (*sampled.get(seq_id, ()), SampledToken(token, logprob, top))
-        embeddings = {seq_id: array("f", vector.tobytes()) for seq_id, vector in pooled.items()}
-        failures = _own_failures(failed)
-        return StepResult(sampled, failures, logprobs, embeddings, top_logprobs=top_logprobs)
+        failed: dict[int, str | PybatcherError] = {}
+        logprobs: dict[int, tuple[float, ...]] = {}
+        top_logprobs: dict[int, tuple[TopLogprobs, ...]] = {}
+        embeddings: dict[int, array[float]] = {}
+        for seq_id, tokens, failure, scores, tops, embedding in self.run_step(
+            entries, masks, dict(mask_rows or {})
+        ):
+            if tokens:
+                sampled[seq_id] = tuple(map(_sampled_token, tokens))
+            if failure is not None:
+                failed[seq_id] = _own_failure(failure)
+            if scores:
+                logprobs[seq_id] = scores
+            if tops:
+                top_logprobs[seq_id] = tops
+            if embedding is not None:
+                embeddings[seq_id] = array("f", embedding.tobytes())
+        return StepResult(sampled, failed, logprobs, embeddings, top_logprobs=top_logprobs)
 
     @override
     def close(self) -> None:
@@ -274,15 +264,16 @@ class Engine(_core.Engine):
             self._step_masks.close()
 
     def _step_with_forms(self, plan: StepPlan) -> StepResult:
-        """Compute a step some of whose outputs have a form: their masks beside the pass.
+        """Run a step with structured outputs: threads fill their masks during the pass.
 
-        What a form refuses is cut off the drafts first; tokens after its end are cut off the
-        result. A form that cannot be followed fails its own sequence.
+        Draft tokens that a grammar forbids are cut off before the pass, and tokens after the end
+        of a structured output are cut off the result. A matcher that fails makes its own
+        sequence fail.
         """
         jobs: dict[int, FormJob] = {}
-        entries, first_rows, n_rows = [], [], 0
+        first_rows: dict[int, int] = {}
+        entries, n_rows = [], 0
         for entry in plan.entries:
-            first_rows.append(-1)
             if entry.matcher is not None:
                 matcher = cast("OutputMatcher", entry.matcher)
                 n_own = len(entry.tokens) - entry.n_draft
@@ -290,15 +281,15 @@ class Engine(_core.Engine):
                 tokens = entry.tokens[:n_own] + job.draft
                 entry = entry._replace(tokens=tokens, n_draft=len(job.draft))
                 jobs[entry.seq_id] = job
-                first_rows[-1] = n_rows
+                first_rows[entry.seq_id] = n_rows
                 n_rows += len(job.draft) + 1
             entries.append(entry)
         if self._step_masks is None:
             self._step_masks = StepMasks()
         if self._masks is None or self._masks.n_rows < n_rows:
             self._masks = _core.TokenMasks(2 * n_rows, self.vocab_size)
-        rows = (row for row in first_rows if row >= 0)
-        filled = self._step_masks.begin(self._masks, list(zip(jobs.values(), rows, strict=True)))
+        rows = zip(jobs.values(), first_rows.values(), strict=True)
+        filled = self._step_masks.begin(self._masks, list(rows))
         try:
             result = self._step(entries, self._masks, first_rows)
         finally:
@@ -309,11 +300,11 @@ class Engine(_core.Engine):
 def _block_size(model: LoadedModel, config: EngineConfig) -> int:
     if config.block_size != "auto":
         return config.block_size
-    return BLOCK_SIZE if model.config.delta is None else _BLOCK_SIZE_OF_STATES  # which are large
+    return BLOCK_SIZE if model.config.delta is None else _BLOCK_SIZE_OF_STATES
 
 
 def _prepared(model: LoadedModel, config: EngineConfig) -> tuple[str, dict[str, Any], set[str]]:
-    """Return the engine's dtype, its tensors, and the names of those that keep their own dtype."""
+    """Return the engine's dtype, its tensors, and the names of tensors that keep their dtype."""
     origin = str(model.path or model.name)
     if config.dtype in MIXTURES:
         quantise = partial(_quantised, n_threads=config.n_threads)
@@ -332,16 +323,13 @@ def _quantised(
     return _core.quantise(name, tensor, dtype, n_threads)
 
 
-def _own_failures(failed: Mapping[int, str]) -> dict[int, str | PybatcherError]:
-    """Return the failures of draws, those that the request's own parameters made as its errors."""
-    return {
-        seq_id: InvalidRequestError(f"{why}; allow one more") if why == _core.ALL_FORBIDDEN else why
-        for seq_id, why in failed.items()
-    }
+def _own_failure(why: str) -> str | PybatcherError:
+    """Return the failure of a sequence, as an error of the request if its parameters caused it."""
+    return InvalidRequestError(f"{why}; allow one more") if why == _core.ALL_FORBIDDEN else why
 
 
 def _with_forms(result: StepResult, jobs: dict[int, FormJob]) -> StepResult:
-    """Have the matchers follow what was drawn, and add to the result what they say."""
+    """Return the result after the matchers have followed the sampled tokens."""
     sampled, failed = dict(result.sampled), dict(result.failed)
     complete, forced = set(), {}
     for seq_id, job in jobs.items():

@@ -3,6 +3,7 @@
 
 #include "base/cores.h"
 #include "bindings/bindings.h"
+#include "core_docs.h"
 
 namespace py = pybind11;
 
@@ -26,5 +27,7 @@ py::dict cores() {
 }  // namespace pb::bindings
 
 void bind_cores(py::module_& module) {
-  module.def("cores", &pb::bindings::cores, "What Engine.cores() makes a Cores of.");
+  py::options options;
+  options.disable_function_signatures();  // they are in _core.pyi
+  module.def("cores", &pb::bindings::cores, pb::bindings::doc("cores"));
 }

@@ -3,6 +3,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/text.h"
+#include "core_docs.h"
 #include "cuda/build.h"
 #include "cuda/driver.h"
 #include "cuda/kernel_image.h"
@@ -41,6 +42,7 @@ py::dict cuda_info() {
 }  // namespace pb::bindings
 
 void bind_cuda(py::module_& module) {
-  module.def("cuda_info", &pb::bindings::cuda_info,
-             "What Engine.cuda_info() makes a CudaInfo of; each device a tuple.");
+  py::options options;
+  options.disable_function_signatures();  // they are in _core.pyi
+  module.def("cuda_info", &pb::bindings::cuda_info, pb::bindings::doc("cuda_info"));
 }

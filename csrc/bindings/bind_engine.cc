@@ -13,8 +13,8 @@
 #include "bindings/bindings.h"
 #include "bindings/convert.h"
 #include "bindings/engine_calls.h"
-#include "bindings/engine_docs.h"
 #include "bindings/py_engine.h"
+#include "core_docs.h"
 
 namespace py = pybind11;
 
@@ -145,7 +145,7 @@ void bind_sequences(py::class_<PyEngine>& engine) {
           [](PyEngine& self, const std::string& name_space) {
             return call(self, [&](Engine& e) { return e.seq_new(name_space); });
           },
-          py::arg("namespace") = "", docs::kSeqNew)
+          py::arg("namespace") = "", doc("Engine.seq_new"))
       .def(
           "seq_copy",
           [](PyEngine& self, const py::object& src, const py::object& dst, const py::object& n) {
@@ -154,7 +154,7 @@ void bind_sequences(py::class_<PyEngine>& engine) {
             const int n_tokens = static_cast<int>(to_integer(n, "n_tokens", 0, kMaxInt));
             call(self, [&](Engine& e) { e.seq_copy(from, to, n_tokens); });
           },
-          py::arg("src"), py::arg("dst"), py::arg("n_tokens"), docs::kSeqCopy)
+          py::arg("src"), py::arg("dst"), py::arg("n_tokens"), doc("Engine.seq_copy"))
       .def(
           "seq_remove",
           [](PyEngine& self, const py::object& seq_id, const py::object& start,
@@ -164,21 +164,21 @@ void bind_sequences(py::class_<PyEngine>& engine) {
             const int last = static_cast<int>(to_integer(end, "end", -1, kMaxInt));
             call(self, [&](Engine& e) { e.seq_remove(id, first, last); });
           },
-          py::arg("seq_id"), py::arg("start") = 0, py::arg("end") = -1, docs::kSeqRemove)
+          py::arg("seq_id"), py::arg("start") = 0, py::arg("end") = -1, doc("Engine.seq_remove"))
       .def(
           "seq_length",
           [](PyEngine& self, const py::object& seq_id) {
             const int id = to_seq_id(self, seq_id);
             return call(self, [&](Engine& e) { return e.seq_length(id); });
           },
-          py::arg("seq_id"), docs::kSeqLength)
+          py::arg("seq_id"), doc("Engine.seq_length"))
       .def(
           "seq_exclusive_blocks",
           [](PyEngine& self, const py::object& seq_id) {
             const int id = to_seq_id(self, seq_id);
             return call(self, [&](Engine& e) { return e.seq_exclusive_blocks(id); });
           },
-          py::arg("seq_id"), docs::kSeqExclusiveBlocks)
+          py::arg("seq_id"), doc("Engine.seq_exclusive_blocks"))
       .def(
           "seq_copyable",
           [](PyEngine& self, const py::object& src, const py::object& n_tokens) {
@@ -186,7 +186,7 @@ void bind_sequences(py::class_<PyEngine>& engine) {
             const int n = static_cast<int>(to_integer(n_tokens, "n_tokens", 0, kMaxInt));
             return call(self, [&](Engine& e) { return e.seq_copyable(id, n); });
           },
-          py::arg("src"), py::arg("n_tokens"), docs::kSeqCopyable)
+          py::arg("src"), py::arg("n_tokens"), doc("Engine.seq_copyable"))
       .def(
           "seq_match",
           [](PyEngine& self, const py::object& seq_id, const py::object& tokens) {
@@ -194,28 +194,26 @@ void bind_sequences(py::class_<PyEngine>& engine) {
             const auto ids = to_tokens(self, tokens);
             return call(self, [&](Engine& e) { return e.seq_match(id, ids); });
           },
-          py::arg("seq_id"), py::arg("tokens"), docs::kSeqMatch)
+          py::arg("seq_id"), py::arg("tokens"), doc("Engine.seq_match"))
       .def("set_sampling", &set_sampling, py::arg("seq_id"), py::kw_only(),
            py::arg("temperature") = 0.0, py::arg("top_k") = 0, py::arg("top_p") = 1.0,
            py::arg("min_p") = 0.0, py::arg("repetition_penalty") = 1.0,
            py::arg("presence_penalty") = 0.0, py::arg("frequency_penalty") = 0.0,
            py::arg("logit_bias") = py::dict(), py::arg("min_tokens") = 0,
            py::arg("stop_token_ids") = py::tuple(), py::arg("logprobs") = py::none(),
-           py::arg("seed") = 0, py::arg("n_prompt") = 0, docs::kSetSampling);
+           py::arg("seed") = 0, py::arg("n_prompt") = 0, doc("Engine.set_sampling"));
 }
 
 void bind_compute(py::class_<PyEngine>& engine) {
   engine
-      .def("run_step", &run_step, py::arg("seq_ids"), py::arg("counts"), py::arg("tokens"),
-           py::arg("samples"), py::arg("drafts") = py::tuple(), py::arg("targets") = py::tuple(),
-           py::arg("poolings") = py::tuple(), py::arg("masks") = py::none(),
-           py::arg("mask_rows") = py::tuple(), py::arg("n_top") = py::tuple(), docs::kRunStep)
+      .def("run_step", &run_step, py::arg("entries"), py::arg("masks") = py::none(),
+           py::arg("mask_rows") = py::dict(), doc("Engine.run_step"))
       .def("prefill_chunk", &prefill_chunk, py::arg("seq_id"), py::arg("tokens"), py::kw_only(),
-           py::arg("logits") = false, docs::kPrefillChunk)
+           py::arg("logits") = false, doc("Engine.prefill_chunk"))
       .def("decode_batch", &decode_batch, py::arg("seq_ids"), py::arg("tokens"), py::kw_only(),
-           py::arg("logits") = false, docs::kDecodeBatch)
+           py::arg("logits") = false, doc("Engine.decode_batch"))
       .def("embed", &embed, py::arg("seq_id"), py::arg("tokens"), py::arg("pooling") = "mean",
-           docs::kEmbed);
+           doc("Engine.embed"));
 }
 
 template <typename Get>
@@ -224,63 +222,54 @@ void fact(py::class_<PyEngine>& engine, const char* name, const char* doc, Get g
 }
 
 void bind_facts(py::class_<PyEngine>& engine) {
-  fact(engine, "vocab_size", "The number of token ids: they go from 0 to vocab_size - 1.",
+  fact(engine, "vocab_size", doc("Engine.vocab_size"),
        [](const PyEngine& e) { return e.facts.vocab_size; });
-  fact(engine, "hidden_size", "The size of an embedding.",
+  fact(engine, "hidden_size", doc("Engine.hidden_size"),
        [](const PyEngine& e) { return e.facts.hidden_size; });
-  fact(engine, "block_size", "Positions in a KV block.",
+  fact(engine, "block_size", doc("Engine.block_size"),
        [](const PyEngine& e) { return e.facts.options.block_size; });
-  fact(engine, "n_parallel", "The most sequences at once.",
+  fact(engine, "n_parallel", doc("Engine.n_parallel"),
        [](const PyEngine& e) { return e.facts.options.n_parallel; });
-  fact(engine, "n_ubatch", "The most rows of a physical pass.",
+  fact(engine, "n_ubatch", doc("Engine.n_ubatch"),
        [](const PyEngine& e) { return e.facts.options.n_ubatch; });
-  fact(engine, "n_ctx", "KV capacity in tokens, shared by all sequences, in whole blocks.",
+  fact(engine, "n_ctx", doc("Engine.n_ctx"),
        [](const PyEngine& e) { return e.facts.options.n_ctx; });
-  fact(engine, "max_sequence_length",
-       "The most tokens of one sequence: the smaller of the model's positions and n_ctx.",
+  fact(engine, "max_sequence_length", doc("Engine.max_sequence_length"),
        [](const PyEngine& e) { return e.facts.max_sequence_length; });
-  fact(engine, "weights_cache_problem",
-       "Why the weights' cache could not be used; empty if it could.",
+  fact(engine, "weights_cache_problem", doc("Engine.weights_cache_problem"),
        [](const PyEngine& e) { return e.facts.weights_cache.problem; });
-  fact(engine, "kv_total_blocks", "The number of KV blocks, used or not.",
+  fact(engine, "kv_total_blocks", doc("Engine.kv_total_blocks"),
        [](const PyEngine& e) { return e.facts.kv_total_blocks; });
-  fact(engine, "kv_free_blocks", "KV blocks never used, or wiped. Never waits for a call.",
+  fact(engine, "kv_free_blocks", doc("Engine.kv_free_blocks"),
        [](const PyEngine& e) { return e.guarded.counters().kv_free_blocks; });
-  fact(engine, "kv_cached_blocks",
-       "KV blocks that no sequence holds, kept for seq_match until needed. Never waits for a call.",
+  fact(engine, "kv_cached_blocks", doc("Engine.kv_cached_blocks"),
        [](const PyEngine& e) { return e.guarded.counters().kv_cached_blocks; });
-  fact(engine, "kv_appendable_blocks",
-       "KV blocks that one step can append to sequences: free and cached ones, or fewer, where "
-       "layers with a sliding window have fewer. Never waits for a call.",
+  fact(engine, "kv_appendable_blocks", doc("Engine.kv_appendable_blocks"),
        [](const PyEngine& e) { return e.guarded.counters().kv_appendable_blocks; });
-  fact(engine, "kv_most_appendable_blocks", "kv_appendable_blocks of an engine without sequences.",
+  fact(engine, "kv_most_appendable_blocks", doc("Engine.kv_most_appendable_blocks"),
        [](const PyEngine& e) { return e.facts.kv_most_appendable_blocks; });
-  fact(engine, "takes_drafts",
-       "Whether steps may have drafts: a model with recurrent layers takes none.",
+  fact(engine, "takes_drafts", doc("Engine.takes_drafts"),
        [](const PyEngine& e) { return e.facts.takes_drafts; });
-  fact(engine, "progress",
-       "A count that grows while a call computes, with every layer and every draw. Never waits for "
-       "a "
-       "call, never raises.",
+  fact(engine, "progress", doc("Engine.progress"),
        [](const PyEngine& e) { return e.guarded.progress(); });
-  fact(engine, "used_sequences", "Sequence ids in use. Never waits for a call.",
+  fact(engine, "used_sequences", doc("Engine.used_sequences"),
        [](const PyEngine& e) { return e.guarded.counters().used_sequences; });
-  engine.def("statistics", &statistics, docs::kStatistics)
-      .def("description", &description, docs::kDescription)
+  engine.def("statistics", &statistics, doc("Engine.statistics"))
+      .def("description", &description, doc("Engine.description"))
       .def(
           "check_integrity",
           [](PyEngine& self) { call(self, [](Engine& e) { e.check_integrity(); }); },
-          docs::kCheckIntegrity)
+          doc("Engine.check_integrity"))
       .def(
           "restart", [](PyEngine& self) { call(self, [](Engine& e) { e.restart(); }); },
-          docs::kRestart)
+          doc("Engine.restart"))
       .def(
           "close",
           [](PyEngine& self) {
             const py::gil_scoped_release release;
             self.guarded.close();
           },
-          docs::kClose);
+          doc("Engine.close"));
 }
 
 }  // namespace
@@ -290,12 +279,13 @@ void bind_engine(py::module_& module) {
   using namespace pb::bindings;
   py::options options;
   options.disable_function_signatures();  // they are in _core.pyi
-  py::class_<PyEngine> engine(module, "Engine", docs::kEngine);
+  py::class_<PyEngine> engine(module, "Engine", doc("Engine"));
   engine.def(py::init(&make_engine), py::arg("config"), py::arg("tensors"), py::kw_only(),
              py::arg("dtype"), py::arg("kv_dtype"), py::arg("device"), py::arg("n_ctx"),
              py::arg("n_parallel"), py::arg("n_ubatch"), py::arg("n_threads"),
              py::arg("block_size"), py::arg("mapped") = py::set(), py::arg("kept") = py::set(),
-             py::arg("weights_cache") = py::none(), py::arg("progress") = py::none(), docs::kInit);
+             py::arg("weights_cache") = py::none(), py::arg("progress") = py::none(),
+             doc("Engine.__init__"));
   bind_sequences(engine);
   bind_compute(engine);
   bind_facts(engine);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "bindings/bindings.h"
 #include "bindings/convert.h"
+#include "core_docs.h"
 #include "sampling/draw.h"
 #include "sampling/token_masks.h"
 
@@ -16,19 +17,6 @@ namespace {
 constexpr int64_t kMostRows = 1 << 20;
 constexpr int64_t kMostVocab = 1 << 24;
 
-constexpr const char* kClassDoc =
-    R"(Memory for masks that say which tokens a step may draw, and a gate that the step waits for.
-
-A mask has a bit for each token id: bit t % 32 of word t / 32, uint32. Between `close` and `open`
-other threads may write to it; while it is open, nobody may.
-
-Args:
-    n_rows: masks, at least 1.
-    vocab_size: token ids of the model.
-
-Raises:
-    InvalidRequestError: a size is out of range.)";
-
 }  // namespace
 }  // namespace pb::bindings
 
@@ -38,18 +26,18 @@ void bind_masks(py::module_& module) {
   py::options options;
   options.disable_function_signatures();  // they are in _core.pyi
   module.attr("ALL_FORBIDDEN") = pb::kAllForbidden;
-  py::class_<TokenMasks>(module, "TokenMasks", kClassDoc)
+  py::class_<TokenMasks>(module, "TokenMasks", doc("TokenMasks"))
       .def(py::init([](const py::object& n_rows, const py::object& vocab_size) {
              return new TokenMasks(
                  static_cast<int>(to_integer(n_rows, "n_rows", 1, kMostRows)),
                  static_cast<int>(to_integer(vocab_size, "vocab_size", 1, kMostVocab)));
            }),
-           py::arg("n_rows"), py::arg("vocab_size"))
-      .def_property_readonly("n_rows", &TokenMasks::n_rows, "Number of masks.")
-      .def_property_readonly("row_bytes", &TokenMasks::row_bytes, "Bytes of a mask.")
+           py::arg("n_rows"), py::arg("vocab_size"), doc("TokenMasks.__init__"))
+      .def_property_readonly("n_rows", &TokenMasks::n_rows, doc("TokenMasks.n_rows"))
+      .def_property_readonly("row_bytes", &TokenMasks::row_bytes, doc("TokenMasks.row_bytes"))
       .def_property_readonly(
           "address", [](TokenMasks& self) { return reinterpret_cast<uintptr_t>(self.data()); },
-          "The address of the first mask. Valid as long as the object is.")
-      .def("close", &TokenMasks::close, "Let others write to it; a step waits from now on.")
-      .def("open", &TokenMasks::open, "Let the step that waits go on, on any thread.");
+          doc("TokenMasks.address"))
+      .def("close", &TokenMasks::close, doc("TokenMasks.close"))
+      .def("open", &TokenMasks::open, doc("TokenMasks.open"));
 }

@@ -9,27 +9,13 @@
 #include "base/thread_pool.h"
 #include "bindings/bindings.h"
 #include "bindings/convert.h"
+#include "core_docs.h"
 #include "ops/quantise_tensor.h"
 
 namespace py = pybind11;
 
 namespace pb::bindings {
 namespace {
-
-constexpr const char* kQuantiseDoc =
-    R"(Return a matrix in super-blocks that hold numbers near to its own.
-
-Args:
-    name: of the tensor, for messages.
-    tensor: (array, element type), a matrix as `Engine` takes it.
-    dtype: "q4_k", "q5_k" or "q6_k".
-    n_threads: threads to use; 0 = the cores this process may use.
-
-Returns:
-    Rows of blocks: (rows, columns / 256 * bytes of a block), uint8.
-
-Raises:
-    ModelFormatError: the tensor is no matrix, or its rows are no whole super-blocks.)";
 
 DType super_block_dtype(const std::string& name) {
   for (const DType dtype : kAllDTypes) {
@@ -67,5 +53,5 @@ void bind_quantise(py::module_& module) {
   py::options options;
   options.disable_function_signatures();  // they are in _core.pyi
   module.def("quantise", &pb::bindings::quantise, py::arg("name"), py::arg("tensor"),
-             py::arg("dtype"), py::arg("n_threads"), pb::bindings::kQuantiseDoc);
+             py::arg("dtype"), py::arg("n_threads"), pb::bindings::doc("quantise"));
 }

@@ -27,6 +27,10 @@ uint64_t to_seed(pybind11::handle value);
 // Ids from 0 to high: a one-dimensional array of any integer type, or a sequence of whole numbers.
 std::vector<int32_t> to_ids(pybind11::handle value, const std::string& field, int32_t high);
 
+// Appends them to `ids`.
+void append_ids(pybind11::handle value, const std::string& field, int32_t high,
+                std::vector<int32_t>& ids);
+
 // The fields of pybatcher.loading.ModelConfig by name. Throws kModelFormat for one that is missing
 // or of the wrong type; their values are ModelConfig::validate()'s business.
 ModelConfig to_model_config(const pybind11::dict& fields);

@@ -120,27 +120,36 @@ uint64_t to_seed(py::handle value) {
 }
 
 std::vector<int32_t> to_ids(py::handle value, const std::string& field, int32_t high) {
+  std::vector<int32_t> ids;
+  append_ids(value, field, high, ids);
+  return ids;
+}
+
+void append_ids(py::handle value, const std::string& field, int32_t high,
+                std::vector<int32_t>& ids) {
   if (py::isinstance<py::array>(value)) {
-    return from_array(py::reinterpret_borrow<py::array>(value), field, high);
+    const auto more = from_array(py::reinterpret_borrow<py::array>(value), field, high);
+    ids.insert(ids.end(), more.begin(), more.end());
+    return;
   }
   if (PySequence_Check(value.ptr()) == 0 || PyUnicode_Check(value.ptr()) ||
       PyBytes_Check(value.ptr())) {
     refuse(field, shown(value), "a one-dimensional integer array or a sequence of whole numbers");
   }
-  // A copy: converting an item may run Python code (__index__) that changes the sequence.
+  // A copy, unless it is a tuple: converting an item may run Python code (__index__) that changes
+  // the sequence.
   const auto items = py::reinterpret_steal<py::tuple>(PySequence_Tuple(value.ptr()));
   if (!items) throw py::error_already_set();
-  std::vector<int32_t> ids(items.size());
-  for (size_t i = 0; i < ids.size(); ++i) {
+  const size_t n = items.size();
+  for (size_t i = 0; i < n; ++i) {
     PyObject* item = PyTuple_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i));
     bool failed = false;
     const int64_t number = item_value(item, &failed);
     if (failed || number < 0 || number > high) {
       refuse(item_name(field, i), shown(item), range(0, high));
     }
-    ids[i] = static_cast<int32_t>(number);
+    ids.push_back(static_cast<int32_t>(number));
   }
-  return ids;
 }
 
 }  // namespace pb::bindings

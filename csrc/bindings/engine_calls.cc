@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -19,193 +20,214 @@ py::tuple top_tuple(std::span<const TokenLogprob> top) {
   return pairs;
 }
 
-py::tuple drawn_tuple(const StepDraw& entry) {
-  const Draw& draw = entry.draw;
+// (token, logprob or None, top)
+py::tuple sampled_tuple(const Draw& draw) {
   const py::tuple top = top_tuple(std::span(draw.top).first(static_cast<size_t>(draw.n_top)));
   const py::object logprob = draw.has_logprobs ? py::object(py::float_(draw.logprob)) : py::none();
-  return py::make_tuple(entry.seq_id, draw.token, logprob, top);
+  return py::make_tuple(draw.token, logprob, top);
 }
 
-Pooling to_pooling(const std::string& field, py::handle name) {
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::kInvalidRequest, message);
+}
+
+Pooling to_pooling(py::handle name) {
   const auto is = [&](const char* text) {
     return PyUnicode_Check(name.ptr()) && PyUnicode_CompareWithASCIIString(name.ptr(), text) == 0;
   };
+  if (name.is_none()) return Pooling::kNone;
   if (is("mean")) return Pooling::kMean;
   if (is("last")) return Pooling::kLast;
   if (is("cls")) return Pooling::kFirst;
-  throw Error(ErrorCode::kInvalidRequest,
-              field + " is " + shown(name) + "; it must be 'mean', 'last' or 'cls'");
+  refuse("pooling is " + shown(name) + "; it must be 'mean', 'last' or 'cls', or None");
 }
 
-// The targets and poolings of a step's entries, and memory for the answers.
-class ScoresAndEmbeddings {
+bool to_bool(py::handle value, const char* field) {
+  if (!PyBool_Check(value.ptr())) {
+    refuse(std::string(field) + " is " + shown(value) + "; it must be True or False");
+  }
+  return value.ptr() == Py_True;
+}
+
+// The entries of a step, converted from Python, and the memory for their results.
+class StepCall {
  public:
-  // Sets targets and poolings of `entries`: one item of each an entry, or none at all.
-  ScoresAndEmbeddings(const PyEngine& self, const py::sequence& targets,
-                      const py::sequence& poolings, const py::object& n_top,
-                      std::vector<StepEntry>& entries)
-      : entries_(entries), vocab_size_(static_cast<size_t>(self.facts.vocab_size)) {
-    const auto counts = to_ids(n_top, "n_top", kMaxLogprobs);
-    if (!counts.empty() && counts.size() != entries.size()) refuse_count("n_top", counts.size());
-    top_.resize(counts.size());
-    for_each_entry(targets, "targets", [&](StepEntry& entry, size_t i, py::handle tokens) {
-      targets_.resize(entries.size());
-      scores_.resize(entries.size());
-      targets_[i] = to_ids(tokens, "targets", self.facts.vocab_size - 1);
-      scores_[i].resize(targets_[i].size());
-      entry.targets = targets_[i];
-      entry.logprobs = scores_[i].data();
-      if (counts.empty()) return;
-      entry.n_top = counts[i];
-      top_[i].resize(targets_[i].size() * static_cast<size_t>(counts[i]));
-      entry.top = top_[i].data();
-    });
-    for_each_entry(poolings, "poolings", [&](StepEntry& entry, size_t i, py::handle name) {
-      pooled_.resize(entries.size());
-      if (name.is_none()) return;
-      entry.pooling = to_pooling("poolings[" + std::to_string(i) + "]", name);
-      pooled_[i] = py::array_t<float>(self.facts.hidden_size);
-      entry.embedding = pooled_[i].mutable_data();
-    });
-  }
-
-  // seq_id -> (logprob, ...)
-  py::dict logprobs(const py::dict& failed) const {
-    py::dict answers;
-    for (size_t i = 0; i < scores_.size(); ++i) {
-      const py::int_ seq_id(entries_[i].seq_id);
-      if (scores_[i].empty() || failed.contains(seq_id)) continue;
-      py::tuple numbers(scores_[i].size());
-      for (size_t j = 0; j < scores_[i].size(); ++j) numbers[j] = py::float_(scores_[i][j]);
-      answers[seq_id] = numbers;
-    }
-    return answers;
-  }
-
-  // seq_id -> (((token, logprob), ...), ...), where some were asked for
-  py::dict top_logprobs(const py::dict& failed) const {
-    py::dict answers;
-    for (size_t i = 0; i < top_.size(); ++i) {
-      const py::int_ seq_id(entries_[i].seq_id);
-      if (top_[i].empty() || failed.contains(seq_id)) continue;
-      const auto n_top = static_cast<size_t>(entries_[i].n_top);
-      py::tuple rows(scores_[i].size());
-      for (size_t j = 0; j < rows.size(); ++j) {
-        rows[j] = top_tuple(std::span(top_[i]).subspan(j * n_top, std::min(n_top, vocab_size_)));
+  StepCall(const PyEngine& self, const py::sequence& entries) : self_(self) {
+    // A copy: converting an entry may run Python code that changes the sequence.
+    const auto copied = py::tuple(entries);
+    const size_t n = copied.size();
+    entries_.resize(n);
+    token_ends_.resize(n);
+    for (size_t i = 0; i < n; ++i) {
+      try {
+        read_entry(i, copied[i]);
+      } catch (const Error& error) {
+        throw Error(error.code(), "entries[" + std::to_string(i) + "]: " + error.what());
       }
-      answers[seq_id] = rows;
     }
-    return answers;
+    // Spans into vectors that do not grow any more.
+    for (size_t i = 0, begin = 0; i < n; begin = token_ends_[i++]) {
+      entries_[i].tokens = std::span(tokens_).subspan(begin, token_ends_[i] - begin);
+    }
   }
 
-  // seq_id -> float32 (hidden_size)
-  py::dict embeddings(const py::dict& failed) const {
-    py::dict answers;
-    for (size_t i = 0; i < pooled_.size(); ++i) {
-      const py::int_ seq_id(entries_[i].seq_id);
-      if (entries_[i].pooling == Pooling::kNone || failed.contains(seq_id)) continue;
-      answers[seq_id] = pooled_[i];
+  // rows: {seq_id: the first of its rows in `masks`}.
+  void set_masks(const TokenMasks& masks, const py::dict& rows) {
+    if (masks.row_bytes() != mask_words(self_.facts.vocab_size) * sizeof(uint32_t)) {
+      refuse("masks are of another vocab_size than the engine's");
     }
-    return answers;
+    // A copy: without the GIL, another thread may change the dict at any time.
+    const auto copied = py::reinterpret_steal<py::dict>(PyDict_Copy(rows.ptr()));
+    if (!copied) throw py::error_already_set();
+    size_t n_found = 0;
+    for (StepEntry& entry : entries_) {
+      PyObject* row = PyDict_GetItemWithError(copied.ptr(), py::int_(entry.seq_id).ptr());
+      if (row == nullptr) {
+        if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+        continue;
+      }
+      ++n_found;
+      const auto first = static_cast<size_t>(to_integer(row, "mask_rows", 0, kMaxInt));
+      if (first + entry.n_wanted() > masks.n_rows()) {
+        refuse("mask_rows[" + std::to_string(entry.seq_id) + "] is " + std::to_string(first) +
+               "; masks has " + std::to_string(masks.n_rows()) + " rows");
+      }
+      entry.masks = masks.row(first);
+    }
+    if (n_found != copied.size()) refuse("mask_rows names a sequence that has no entry");
+  }
+
+  std::span<const StepEntry> entries() const { return entries_; }
+
+  // The tuples that run_step() returns. `draws` has the draws of the entries that sample, then a
+  // failure for each other entry that could not be scored or pooled; both in order of the entries.
+  py::list results(std::span<const StepDraw> draws) const {
+    py::list all(entries_.size());
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      if (!entries_[i].wants_logits) continue;
+      size_t n = 0;
+      while (n < draws.size() && draws[n].seq_id == entries_[i].seq_id) ++n;
+      const char* failure = n == 0 ? nullptr : draws[n - 1].draw.failure;
+      py::tuple sampled(failure == nullptr ? n : n - 1);
+      for (size_t j = 0; j < sampled.size(); ++j) sampled[j] = sampled_tuple(draws[j].draw);
+      all[i] = result(i, sampled, failure);
+      draws = draws.subspan(n);
+    }
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      if (entries_[i].wants_logits) continue;
+      const bool failed = !draws.empty() && draws[0].seq_id == entries_[i].seq_id;
+      all[i] = result(i, py::tuple(), failed ? draws[0].draw.failure : nullptr);
+      if (failed) draws = draws.subspan(1);
+    }
+    return all;
   }
 
  private:
-  // A copy of `items`, since converting one may run Python code that changes them.
-  template <typename Set>
-  void for_each_entry(const py::sequence& items, const char* field, Set set_one) {
-    const auto copied = py::tuple(items);
-    if (copied.empty()) return;
-    if (copied.size() != entries_.size()) refuse_count(field, copied.size());
-    for (size_t i = 0; i < copied.size(); ++i) set_one(entries_[i], i, copied[i]);
-  }
+  // The results of an entry that is scored or pooled.
+  struct Answer {
+    std::vector<int32_t> targets;
+    std::vector<float> logprobs;    // (targets)
+    std::vector<TokenLogprob> top;  // (targets, n_top)
+    py::object embedding;           // float32 (hidden_size)
+  };
 
-  [[noreturn]] void refuse_count(const char* field, size_t n_items) const {
-    throw Error(ErrorCode::kInvalidRequest, std::string(field) + " has " + std::to_string(n_items) +
-                                                " items for " + std::to_string(entries_.size()) +
-                                                " sequences; it must have one a sequence, or none");
-  }
-
-  std::vector<StepEntry>& entries_;
-  size_t vocab_size_;
-  // An item an entry, or none at all.
-  std::vector<std::vector<int32_t>> targets_;
-  std::vector<std::vector<float>> scores_;
-  std::vector<std::vector<TokenLogprob>> top_;  // (targets, n_top) an entry
-  std::vector<py::array_t<float>> pooled_;
-};
-
-// rows: for each entry the first of its rows in `masks`, -1: it has none.
-void set_masks(const PyEngine& self, const TokenMasks& masks, const py::object& rows,
-               std::vector<StepEntry>& entries) {
-  const auto firsts = py::tuple(rows);
-  if (masks.row_bytes() != mask_words(self.facts.vocab_size) * sizeof(uint32_t)) {
-    throw Error(ErrorCode::kInvalidRequest, "masks are of another vocab_size than the engine's");
-  }
-  if (firsts.size() != entries.size()) {
-    throw Error(ErrorCode::kInvalidRequest, "mask_rows has " + std::to_string(firsts.size()) +
-                                                " items for " + std::to_string(entries.size()) +
-                                                " sequences; it must have one a sequence");
-  }
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const int64_t first = to_integer(firsts[i], "mask_rows", -1, kMaxInt);
-    if (first < 0) continue;
-    if (static_cast<size_t>(first) + entries[i].n_wanted() > masks.n_rows()) {
-      throw Error(ErrorCode::kInvalidRequest, "mask_rows[" + std::to_string(i) + "] is " +
-                                                  std::to_string(first) + "; masks has " +
-                                                  std::to_string(masks.n_rows()) + " rows");
+  void read_entry(size_t i, py::handle value) {
+    if (!PyTuple_Check(value.ptr()) || PyTuple_GET_SIZE(value.ptr()) < 3) {
+      refuse("is " + shown(value) +
+             "; it must be a tuple: (seq_id, tokens, sample, n_draft, "
+             "targets, pooling, n_top), of which the last four may be missing");
     }
-    entries[i].masks = masks.row(static_cast<size_t>(first));
+    const auto n_fields = PyTuple_GET_SIZE(value.ptr());
+    const auto field = [&](Py_ssize_t at) { return py::handle(PyTuple_GET_ITEM(value.ptr(), at)); };
+    StepEntry& entry = entries_[i];
+    entry.seq_id = to_seq_id(self_, field(0));
+    append_ids(field(1), "tokens", self_.facts.vocab_size - 1, tokens_);
+    token_ends_[i] = tokens_.size();
+    entry.wants_logits = to_bool(field(2), "sample");
+    if (n_fields > 3) entry.n_draft = static_cast<int>(to_integer(field(3), "n_draft", 0, kMaxInt));
+    if (n_fields > 6)
+      entry.n_top = static_cast<int>(to_integer(field(6), "n_top", 0, kMaxLogprobs));
+    if (n_fields > 4) read_targets(i, field(4));
+    if (n_fields > 5) read_pooling(i, field(5));
   }
-}
+
+  void read_targets(size_t i, py::handle value) {
+    if (PyTuple_CheckExact(value.ptr()) && PyTuple_GET_SIZE(value.ptr()) == 0) return;
+    StepEntry& entry = entries_[i];
+    Answer& answer = answer_of(i);
+    answer.targets = to_ids(value, "targets", self_.facts.vocab_size - 1);
+    answer.logprobs.resize(answer.targets.size());
+    answer.top.resize(answer.targets.size() * static_cast<size_t>(entry.n_top));
+    entry.targets = answer.targets;
+    entry.logprobs = answer.logprobs.data();
+    entry.top = answer.top.data();
+  }
+
+  void read_pooling(size_t i, py::handle value) {
+    StepEntry& entry = entries_[i];
+    entry.pooling = to_pooling(value);
+    if (entry.pooling == Pooling::kNone) return;
+    Answer& answer = answer_of(i);
+    py::array_t<float> embedding(self_.facts.hidden_size);
+    entry.embedding = embedding.mutable_data();
+    answer.embedding = std::move(embedding);
+  }
+
+  Answer& answer_of(size_t i) {
+    answers_.resize(entries_.size());
+    return answers_[i];
+  }
+
+  bool has_answer(size_t i, const char* failure) const {
+    return failure == nullptr && !answers_.empty() && entries_[i].wants_scores_or_embedding();
+  }
+
+  py::tuple result(size_t i, const py::tuple& sampled, const char* failure) const {
+    return py::make_tuple(entries_[i].seq_id, sampled, failure, logprobs(i, failure),
+                          top_logprobs(i, failure), embedding(i, failure));
+  }
+
+  // (logprob, ...)
+  py::tuple logprobs(size_t i, const char* failure) const {
+    if (!has_answer(i, failure)) return py::tuple();
+    const std::vector<float>& values = answers_[i].logprobs;
+    py::tuple numbers(values.size());
+    for (size_t j = 0; j < values.size(); ++j) numbers[j] = py::float_(values[j]);
+    return numbers;
+  }
+
+  // (((token, logprob), ...), ...)
+  py::tuple top_logprobs(size_t i, const char* failure) const {
+    const auto n_top = static_cast<size_t>(entries_[i].n_top);
+    if (n_top == 0 || !has_answer(i, failure)) return py::tuple();
+    const auto n_set = std::min(n_top, static_cast<size_t>(self_.facts.vocab_size));
+    py::tuple rows(answers_[i].logprobs.size());
+    for (size_t j = 0; j < rows.size(); ++j) {
+      rows[j] = top_tuple(std::span(answers_[i].top).subspan(j * n_top, n_set));
+    }
+    return rows;
+  }
+
+  py::object embedding(size_t i, const char* failure) const {
+    if (!has_answer(i, failure) || entries_[i].pooling == Pooling::kNone) return py::none();
+    return answers_[i].embedding;
+  }
+
+  const PyEngine& self_;
+  std::vector<StepEntry> entries_;
+  std::vector<int32_t> tokens_;     // of all entries
+  std::vector<size_t> token_ends_;  // in `tokens_`, by entry
+  std::vector<Answer> answers_;     // by entry; empty if no entry is scored or pooled
+};
 
 }  // namespace
 
-py::tuple run_step(PyEngine& self, const py::object& seq_ids, const py::object& counts,
-                   const py::object& tokens, const std::vector<bool>& samples,
-                   const py::object& drafts, const py::sequence& targets,
-                   const py::sequence& poolings, const TokenMasks* masks,
-                   const py::object& mask_rows, const py::object& n_top) {
-  const auto ids = to_ids(seq_ids, "seq_ids", self.facts.options.n_parallel - 1);
-  const auto n_tokens = to_ids(counts, "counts", static_cast<int32_t>(kMaxInt));
-  const auto all_tokens = to_tokens(self, tokens);
-  const auto n_drafts = to_ids(drafts, "drafts", static_cast<int32_t>(kMaxInt));
-  size_t total = 0;
-  for (int32_t n : n_tokens) total += static_cast<size_t>(n);
-  if (n_tokens.size() != ids.size() || samples.size() != ids.size() ||
-      (!n_drafts.empty() && n_drafts.size() != ids.size()) || total != all_tokens.size()) {
-    throw Error(ErrorCode::kInvalidRequest,
-                "seq_ids, counts, samples and drafts have " + std::to_string(ids.size()) + ", " +
-                    std::to_string(n_tokens.size()) + ", " + std::to_string(samples.size()) +
-                    " and " + std::to_string(n_drafts.size()) + " items, tokens " +
-                    std::to_string(all_tokens.size()) +
-                    "; the first four must be equal (drafts may be empty), and the counts sum "
-                    "to the last");
-  }
-  std::vector<StepEntry> entries;
-  entries.reserve(ids.size());
-  std::span<const int32_t> rest = all_tokens;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const auto n = static_cast<size_t>(n_tokens[i]);
-    entries.push_back({.seq_id = ids[i],
-                       .tokens = rest.first(n),
-                       .wants_logits = samples[i],
-                       .n_draft = n_drafts.empty() ? 0 : n_drafts[i]});
-    rest = rest.subspan(n);
-  }
-  ScoresAndEmbeddings answers(self, targets, poolings, n_top, entries);
-  if (masks != nullptr) set_masks(self, *masks, mask_rows, entries);
-  const auto draws = call(self, [&](Engine& engine) { return engine.step(entries, masks); });
-  py::list drawn;
-  py::dict failed;
-  for (const StepDraw& entry : draws) {
-    if (entry.draw.failure == nullptr) {
-      drawn.append(drawn_tuple(entry));
-    } else {
-      failed[py::int_(entry.seq_id)] = entry.draw.failure;
-    }
-  }
-  return py::make_tuple(drawn, failed, answers.logprobs(failed), answers.embeddings(failed),
-                        answers.top_logprobs(failed));
+py::list run_step(PyEngine& self, const py::sequence& entries, const TokenMasks* masks,
+                  const py::dict& mask_rows) {
+  StepCall step(self, entries);
+  if (masks != nullptr) step.set_masks(*masks, mask_rows);
+  const auto draws = call(self, [&](Engine& engine) { return engine.step(step.entries(), masks); });
+  return step.results(draws);
 }
 
 py::object prefill_chunk(PyEngine& self, const py::object& seq_id, const py::object& tokens,

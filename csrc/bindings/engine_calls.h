@@ -34,13 +34,9 @@ inline std::vector<int32_t> to_tokens(const PyEngine& self, pybind11::handle val
   return to_ids(value, "tokens", self.facts.vocab_size - 1);
 }
 
-// What they take and return is in engine_docs.h.
-pybind11::tuple run_step(PyEngine& self, const pybind11::object& seq_ids,
-                         const pybind11::object& counts, const pybind11::object& tokens,
-                         const std::vector<bool>& samples, const pybind11::object& drafts,
-                         const pybind11::sequence& targets, const pybind11::sequence& poolings,
-                         const TokenMasks* masks, const pybind11::object& mask_rows,
-                         const pybind11::object& n_top);
+// The arguments and results are documented in pybatcher/_core.pyi.
+pybind11::list run_step(PyEngine& self, const pybind11::sequence& entries, const TokenMasks* masks,
+                        const pybind11::dict& mask_rows);
 pybind11::object prefill_chunk(PyEngine& self, const pybind11::object& seq_id,
                                const pybind11::object& tokens, bool logits);
 pybind11::object decode_batch(PyEngine& self, const pybind11::object& seq_ids,

@@ -1,8 +1,8 @@
 """`StepPlan` and `StepResult`: one engine step, as the scheduler plans it, and its results.
 
-Plain values without behaviour: the scheduler makes a `StepPlan`, the engine (or a fake) turns it
-into a `StepResult`, the scheduler applies it. Values of which every sequence has one in every step
-are named tuples, which are made four times as fast as frozen dataclasses.
+The scheduler makes a `StepPlan`, the engine (or a fake) turns it into a `StepResult`, and the
+scheduler applies the result. Values that every sequence needs in every step are named tuples,
+because they are created four times as fast as frozen dataclasses.
 """
 
 from __future__ import annotations
@@ -26,49 +26,51 @@ __all__ = [
 
 
 Pooling = Literal["mean", "last", "cls"]
-"""How a text's states after the final norm become a vector: their mean, the last, or the first."""
+"""The vector of a text: the mean of its states after the final norm, the last, or the first."""
 
 TopLogprobs = tuple[tuple[int, float], ...]
-"""(token id, log-probability in nats) of the likeliest tokens at one place, best first."""
+"""(token id, log-probability in nats) of the likeliest tokens at one position, best first."""
 
 
 class TokenMatcher(Protocol):
-    """Where an output stands in the form that it must have.
+    """The state of a structured output in its grammar.
 
-    The engine asks it which tokens may be drawn, and has it follow them. The scheduler only
-    carries it.
+    The engine reads the tokens that may be sampled from it, and advances it by the sampled
+    tokens. The scheduler passes it on unread.
     """
 
     @property
     def is_complete(self) -> bool:
-        """True when nothing but an end can come."""
+        """True if only the end of the output can follow."""
 
     def follow(self, output: Sequence[int]) -> None:
-        """Go to the end of `output`: the output of the last time with more tokens, or fewer."""
+        """Advance or roll back to the end of `output`."""
 
 
 class StepEntry(NamedTuple):
     """Tokens to append to one sequence in this step.
 
-    seq_id: the sequence. tokens: token ids, at least one.
-    sample: a new token is drawn after the last one, with the sequence's sampling parameters. A
-        decode entry has one token and samples; a prefill chunk samples only when it ends its
-        prompt.
-    n_draft: how many of the tokens, the last ones, are a draft of the tokens to be drawn. A draft
-        token equal to the token drawn at its place is accepted, and a token is drawn after it
-        too. The first that differs, and all after it, are rolled back. So the output is that of
-        steps without drafts, in fewer steps.
+    seq_id: the sequence.
+    tokens: token ids, at least one.
+    sample: sample a token after the last one, with the sequence's sampling parameters. A decode
+        entry has one token and samples. A prefill chunk samples only if it ends its prompt.
+    n_draft: number of draft tokens at the end of `tokens`. A draft token that equals the token
+        sampled at its position is accepted, and a token is sampled after it too. The first that
+        differs is rejected, and all after it. The output is that of steps without drafts, in
+        fewer steps.
 
     An entry that does not sample may be scored or pooled:
-    targets: tokens whose log-probability is wanted, one after each of the entry's last
-        len(targets) rows; the last target is the token after the entry's last one.
-    n_top: how many of the likeliest tokens are wanted beside each target.
-    pooling: return the entry's rows after the final norm as one vector. The rows of other entries
-        of the same prompt do not count.
+    targets: tokens whose log-probability is wanted, one after each of the last len(targets) rows.
+        The last target is the token after the last token of the entry.
+    pooling: return the states of the entry's rows after the final norm as one vector. The rows
+        of other entries of the same prompt are not included.
+    n_top: number of the likeliest tokens to report beside each target.
 
-    Of a sequence whose output must have a form:
-    matcher: where the output stood after an earlier step. output: the tokens drawn so far; they
-        do not change before the step has ended. Tokens are drawn that the form allows.
+    A structured output also has:
+    matcher: the state of the output after an earlier step. Only tokens that it allows are
+        sampled. output: the tokens sampled so far, which do not change before the step ends.
+
+    The compiled engine reads the first seven fields by their position.
     """
 
     seq_id: int
@@ -77,9 +79,9 @@ class StepEntry(NamedTuple):
     n_draft: int = 0
     targets: tuple[int, ...] = ()
     pooling: Pooling | None = None
+    n_top: int = 0
     matcher: TokenMatcher | None = None
     output: Sequence[int] = ()
-    n_top: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class StepPlan:
     """One forward pass: decode entries first, then prefill entries.
 
     decode_rows, draft_rows, prefill_rows: one row for each decode entry, for each draft token,
-        and for each prompt token. Their sum is the number of rows.
+        and for each prompt token. Their sum is the number of rows of the pass.
     """
 
     entries: tuple[StepEntry, ...]
@@ -97,10 +99,10 @@ class StepPlan:
 
 
 class SampledToken(NamedTuple):
-    """A drawn token.
+    """A sampled token.
 
-    logprob: of the token, in nats; None where none was asked for.
-    top_logprobs: of the likeliest tokens; empty where none was asked for.
+    logprob: log-probability of the token, in nats; None if the request wants none.
+    top_logprobs: those of the likeliest tokens; empty if the request wants none.
     """
 
     token_id: int
@@ -112,17 +114,17 @@ class SampledToken(NamedTuple):
 class StepResult:
     """The results of one step, by seq_id.
 
-    sampled: the token drawn, and one more for each accepted draft token.
-    failed: why one sequence could not draw a token, or be scored or pooled, in words (its logits
-        are not finite, say), or as the error that its request gets. Tokens drawn before the
-        failure are in `sampled`. Other sequences are not affected.
-    logprobs: one for each of the entry's targets, in nats, by the model's own distribution, as
-        `SampledToken.logprob` has it.
-    embeddings: float32 (hidden_size), where pooling was asked for.
-    top_logprobs: one for each of the entry's targets, where `n_top` is not 0.
-    complete: sequences whose outputs have all of their form now: the last token drawn is the last.
-    forced: tokens of the text that the form has come next. The model may write that text in
-        other tokens: so they are good drafts, and no more.
+    sampled: the sampled token, and one more for each accepted draft token.
+    failed: the reason why a sequence could not be sampled, scored or pooled (for example because
+        its logits are not finite), or the error that its request gets. `sampled` has the tokens
+        sampled before the failure. Other sequences are not affected.
+    logprobs: the log-probability of each target, in nats, by the model's own distribution, as in
+        `SampledToken.logprob`.
+    embeddings: float32 (hidden_size,), if the entry has a pooling.
+    top_logprobs: the likeliest tokens beside each target, if `n_top` is not 0.
+    complete: sequences whose structured output ends with the last sampled token.
+    forced: tokens of the text that the grammar demands next. The model may write that text in
+        other tokens, so these are only drafts.
     """
 
     sampled: Mapping[int, tuple[SampledToken, ...]]

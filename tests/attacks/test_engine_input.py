@@ -93,7 +93,7 @@ METHODS: dict[str, int] = {
     "prefill_chunk": 2,
     "decode_batch": 2,
     "embed": 3,
-    "run_step": 7,
+    "run_step": 3,
     "set_sampling": 1,
 }
 

@@ -90,19 +90,18 @@ def test_logits_that_overflow(model: LoadedModel) -> None:
         assert "dtype='f32'" not in str(raised.value)  # which it has
         assert engine.seq_length(seq_id) == 0
     scored, pooled = engine.seq_new(), engine.seq_new()
-    drawn, failed, logprobs, embeddings, top_logprobs = engine.run_step(
-        [seq_id, scored, pooled],
-        [2, 2, 2],
-        [1, 2] * 3,
-        [True, False, False],
-        targets=[(), (3,), ()],
-        poolings=[None, None, "mean"],
-        n_top=[0, 2, 0],
+    results = engine.run_step(
+        [
+            (seq_id, (1, 2), True),
+            (scored, (1, 2), False, 0, (3,), None, 2),
+            (pooled, (1, 2), False, 0, (), "mean"),
+        ]
     )
-    assert drawn == []
-    assert logprobs == embeddings == top_logprobs == {}
-    assert set(failed) == {seq_id, scored, pooled}
-    for failed_id, why in failed.items():
+    assert [result[0] for result in results] == [seq_id, scored, pooled]
+    for failed_id, sampled, why, logprobs, top_logprobs, embedding in results:
+        assert sampled == logprobs == top_logprobs == ()
+        assert embedding is None
+        assert why is not None
         assert "finite" in why
         assert engine.seq_length(failed_id) == 2
     engine.check_integrity()

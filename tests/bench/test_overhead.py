@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bench.overhead import overhead, watch
+from pybatcher.scheduling.plan import StepEntry
 
 
 def test_what_lies_outside_of_the_passes_in_which_all_generate() -> None:
@@ -23,12 +24,13 @@ def test_what_lies_outside_of_the_passes_in_which_all_generate() -> None:
 
 def test_passes_are_watched() -> None:
     class FakeEngine:
-        def run_step(self, seq_ids: list[int], counts: list[int], tokens: list[int]) -> str:
-            return f"{seq_ids} {tokens}"
+        def run_step(self, entries: list[StepEntry], masks: object) -> str:
+            return f"{[entry.seq_id for entry in entries]} {masks}"
 
     engine = FakeEngine()
     passes = watch(engine)
-    assert engine.run_step([1, 2], [3, 1], [7]) == "[1, 2] [7]"
+    entries = [StepEntry(1, (7, 8, 9), True), StepEntry(2, (7,), True)]
+    assert engine.run_step(entries, None) == "[1, 2] None"
     ((begin, end, rows),) = passes
     assert end >= begin
     assert rows == 4

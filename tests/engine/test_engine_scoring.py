@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from engine_helpers import VOCAB, ids, state
 
-from pybatcher import errors
+from pybatcher import _core, errors
 from pybatcher.engine import Engine
 from pybatcher.scheduling.plan import StepEntry, StepPlan, StepResult
 from pybatcher.testing.checkpoints import make_checkpoint
@@ -96,41 +97,57 @@ def test_what_cannot_be_asked(engine: Engine) -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        {"targets": [[1], [1]]},
-        {"targets": [1]},
-        {"targets": [None]},
-        {"targets": ["1"]},
-        {"targets": [[1.5]]},
-        {"targets": [[1]], "n_top": [1, 1]},
-        {"targets": [[1]], "n_top": [1.5]},
-        {"targets": [[1]], "n_top": 1},
-        {"poolings": ["mean", "mean"]},
-        {"poolings": ["", ""]},
-        {"poolings": [b"mean"]},
-        {"poolings": [1]},
-        {"poolings": "mean"},
-        {"poolings": ["\udc80"]},
+        {"n_draft": 1.5},
+        {"targets": 1},
+        {"targets": None},
+        {"targets": "1"},
+        {"targets": [1.5]},
+        {"targets": [1], "n_top": (1,)},
+        {"targets": [1], "n_top": 1.5},
+        {"n_top": -1},
+        {"pooling": ""},
+        {"pooling": b"mean"},
+        {"pooling": 1},
+        {"pooling": ["mean"]},
+        {"pooling": "\udc80"},
     ],
     ids=repr,
 )
 def test_arguments_of_another_kind(engine: Engine, asked: dict[str, Any]) -> None:
     seq_id = engine.seq_new()
     before = state(engine)
-    with pytest.raises(errors.InvalidRequestError):
-        engine.run_step([seq_id], [1], [1], [False], **asked)
+    with pytest.raises(errors.InvalidRequestError, match=r"entries\[0\]: "):
+        engine.run_step([StepEntry(seq_id, (1,), False)._replace(**asked)])
     assert state(engine) == before
 
 
-def test_targets_may_be_arrays_and_a_list_that_changes(engine: Engine) -> None:
-    targets: list[Any] = [np.array([3], np.uint8)]
+def test_targets_may_be_arrays_and_entries_a_list_that_changes(engine: Engine) -> None:
+    entries: list[Any] = [(engine.seq_new("a"), [1], False, 0, np.array([3], np.uint8))]
 
     class Index:
         def __index__(self) -> int:
-            targets.clear()
+            entries.clear()
             return 3
 
-    expected = engine.run_step([engine.seq_new("a")], [1], [1], [False], (), targets)[2][0]
-    targets[:] = [[Index()], (3,)]
-    ids_of = [engine.seq_new("b"), engine.seq_new("c")]
-    logprobs = engine.run_step(ids_of, [1, 1], [1, 1], [False, False], (), targets)[2]
-    assert list(logprobs.values()) == [expected, expected]
+    expected = engine.run_step(entries)[0][3]
+    b, c = engine.seq_new("b"), engine.seq_new("c")
+    entries[:] = [(b, [1], False, 0, [Index()]), (c, np.array([1]), False, 0, (3,))]
+    results = engine.run_step(entries)
+    assert entries == []
+    assert [(result[0], result[3]) for result in results] == [(b, expected), (c, expected)]
+
+
+def test_masks_are_of_entries(engine: Engine) -> None:
+    seq_id, other = engine.seq_new(), engine.seq_new()
+    masks = _core.TokenMasks(1, engine.vocab_size)
+    ctypes.memset(masks.address, 0, masks.row_bytes)
+    before = state(engine)
+    for rows in ({seq_id: 1}, {seq_id: -1}, {other: 0}, {seq_id: "0"}, {"0": 0}):
+        with pytest.raises(errors.InvalidRequestError, match="mask_rows"):
+            engine.run_step([(seq_id, [1], True)], masks, rows)  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidRequestError, match="vocab_size"):
+        engine.run_step([(seq_id, [1], True)], _core.TokenMasks(1, 32 * engine.vocab_size))
+    assert state(engine) == before
+    ((_, sampled, failure, *_),) = engine.run_step([(seq_id, [1], True)], masks, {seq_id: 0})
+    assert sampled == ()
+    assert failure == _core.ALL_FORBIDDEN
