@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..text.responses import (
+from ..text.output import (
     ContentDelta,
     ReasoningDelta,
     ResponseParser,

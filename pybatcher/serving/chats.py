@@ -11,7 +11,7 @@ from typing import Any
 from ..calls.chat_settings import ChatSettings
 from ..params import StructuredOutput
 from ..text import Tokenizer
-from ..text.responses import (
+from ..text.output import (
     ResponseFormat,
     ResponseParser,
     ToolChoice,

@@ -18,7 +18,7 @@ from ..params.config import EngineConfig
 from ..params.embedding_defaults import EmbeddingDefaults
 from ..scheduling import WAY_OUT_FOR_ENCODERS, way_out
 from ..text import ChatTemplate, Tokenizer
-from ..text.responses import FORMATS, ResponseFormat, format_of
+from ..text.output import FORMATS, ResponseFormat, format_of
 from .engine_executor import StepEngine
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import pytest
 from response_texts import CASES, Case
 
 from pybatcher.serving.chat_response import ChatResponse
-from pybatcher.text.responses import FORMATS, ResponseParser, parse_response
+from pybatcher.text.output import FORMATS, ResponseParser, parse_response
 
 
 def response_of(case: Case, *, is_parallel: bool = True) -> ChatResponse:

@@ -14,7 +14,7 @@ from pybatcher.loading import open_model
 from pybatcher.params import StructuredOutput
 from pybatcher.serving.chats import ChatReader
 from pybatcher.text import Tokenizer
-from pybatcher.text.responses import FORMATS
+from pybatcher.text.output import FORMATS
 
 TOOL = {"name": "ping", "parameters": {"type": "object", "properties": {}}}
 FORM = StructuredOutput("regex", "a+")

@@ -11,7 +11,7 @@ from typing import Any
 
 from pybatcher.errors import InvalidRequestError, ModelFormatError
 from pybatcher.text import ChatTemplate
-from pybatcher.text.responses import ResponseFormat, format_of
+from pybatcher.text.output import ResponseFormat, format_of
 
 FOLDER = os.environ.get("PYBATCHER_TEMPLATES", "")
 TEMPLATES = {path.stem: path for path in sorted(Path(FOLDER or os.devnull).glob("*/*.jinja"))}

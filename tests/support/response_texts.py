@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pybatcher.text.responses.deltas import (
+from pybatcher.text.output.formats.formats import FORMATS
+from pybatcher.text.output.read.deltas import (
     ContentDelta,
     Delta,
     MarkupDelta,
@@ -15,8 +16,7 @@ from pybatcher.text.responses.deltas import (
     ToolCallEnded,
     ToolCallRejected,
 )
-from pybatcher.text.responses.formats import FORMATS
-from pybatcher.text.responses.parser import ResponseParser
+from pybatcher.text.output.read.parser import ResponseParser
 
 BAR, BLOCK = "\uff5c", "\u2581"
 

@@ -19,7 +19,7 @@ from pybatcher.calls.completion import (
     Usage,
 )
 from pybatcher.params import OF_MODELS, SamplingParams
-from pybatcher.text.responses import plain_tools
+from pybatcher.text.output import plain_tools
 from pybatcher.text.tool_call import ToolCall, ToolCallDelta
 
 TEXTS: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

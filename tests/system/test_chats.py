@@ -32,7 +32,7 @@ from pybatcher import (
 )
 from pybatcher.calls.call import chat_call
 from pybatcher.calls.reply import Reply
-from pybatcher.text.responses import read_tools
+from pybatcher.text.output import read_tools
 
 ASK = [{"role": "user", "content": "What is the weather in Rome?"}]
 HOT = {"temperature": 1.5, "max_tokens": 120}

@@ -46,12 +46,21 @@ LOADING_ORDER = [
     ["weights_cache"],
 ]
 SIDECAR_ORDER = [["protocol"], ["session"], ["replay"], ["front", "client"], ["worker"]]
+OUTPUT_ORDER = [["tools", "formats"], ["read"], ["grammar"], ["__init__"]]
 HTTP_ORDER = [
     ["base"],
     ["openai", "anthropic", "middleware", "watch", "page"],
     ["server"],
     ["application"],
 ]
+# The rooms of the package that have rooms of their own, each with its order. `__init__` is in an
+# order if it imports the rooms only to export their names.
+ROOM_ORDERS = {
+    "http": HTTP_ORDER,
+    "loading": LOADING_ORDER,
+    "sidecar": SIDECAR_ORDER,
+    "text/output": OUTPUT_ORDER,
+}
 NATIVE_ORDER = [
     ["base"],
     ["kv", "sampling"],
@@ -66,7 +75,7 @@ NATIVE_ORDER = [
 CPU_ORDER = [["cpu/kernels"], ["cpu/kernels/amx", "cpu/kernels/neon"], ["cpu/targets"]]
 
 # Rooms without time, threads and input or output: what they need of those comes as an argument.
-PURE_ROOMS = ["scheduling", "sidecar/protocol", "text/responses"]
+PURE_ROOMS = ["scheduling", "sidecar/protocol", "text/output"]
 IMPURE = {"asyncio", "threading", "time", "random", "socket", "multiprocessing", "concurrent"}
 
 # Plain values that every layer may name, wherever the file lies; it knows nothing but base.
@@ -143,24 +152,16 @@ def test_python_imports_run_one_way() -> None:
     none_of(python_files(), lambda path: imports_of_later_rooms(path, PACKAGE, PACKAGE_ORDER))
 
 
-def test_the_rooms_of_the_sidecar_import_one_way() -> None:
-    folder = PACKAGE / "sidecar"
-    files = [*sorted(folder.glob("*/*.py")), folder / "worker.py"]
-    none_of(files, lambda path: imports_of_later_rooms(path, folder, SIDECAR_ORDER))
-
-
-def test_the_rooms_of_loading_import_one_way() -> None:
-    folder = PACKAGE / "loading"
+@pytest.mark.parametrize("room", ROOM_ORDERS)
+def test_the_rooms_inside_a_room_import_one_way(room: str) -> None:
+    folder, order = PACKAGE / room, ROOM_ORDERS[room]
+    own = {entry for entries in order for entry in entries}
+    found = {path.name.removesuffix(".py") for path in folder.iterdir() if path.name[0] != "_"}
+    assert found == own - {"__init__"}, "name each entry of the room in its order"
     none_of(
-        sorted(folder.rglob("*.py")),
-        lambda path: imports_of_later_rooms(path, folder, LOADING_ORDER),
+        [path for path in sorted(folder.rglob("*.py")) if room_of(path, folder) in own],
+        lambda path: imports_of_later_rooms(path, folder, order),
     )
-
-
-def test_the_rooms_of_http_import_one_way() -> None:
-    folder = PACKAGE / "http"
-    files = [*sorted(folder.glob("*/*.py")), folder / "application.py"]
-    none_of(files, lambda path: imports_of_later_rooms(path, folder, HTTP_ORDER))
 
 
 def test_only_the_engine_imports_the_extension() -> None:

@@ -34,7 +34,7 @@ ELSEWHERE = {
     # A part of what metadata describe.
     "loading/gguf/gguf_rope.py": "loading/gguf/test_gguf_config.py",
     # Grammars of calls, as parts of those of whole responses.
-    "text/responses/call_grammar.py": "text/responses/test_response_grammar.py",
+    "text/output/grammar/call_grammar.py": "text/output/grammar/test_response_grammar.py",
     # Handlers and what they share, asked by OpenAI's own client.
     "http/anthropic/messages_conversation.py": "http/anthropic/test_messages_input.py",
     "http/openai/embedding_routes.py": "http/openai/test_openai_routes.py",

@@ -17,7 +17,7 @@ from real_templates import (
 )
 from response_texts import fed, joined, whole_text
 
-from pybatcher.text.responses import (
+from pybatcher.text.output import (
     FORMATS,
     ParsedResponse,
     ResponseFormat,

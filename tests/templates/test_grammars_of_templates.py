@@ -12,7 +12,7 @@ from pybatcher.params import StructuredOutput
 from pybatcher.text import Tokenizer
 from pybatcher.text.grammars import GrammarCompiler
 from pybatcher.text.grammars.matcher import OutputMatcher
-from pybatcher.text.responses import (
+from pybatcher.text.output import (
     FORMATS,
     parse_response,
     read_tool_choice,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pybatcher.text.responses.format_of import format_of
-from pybatcher.text.responses.parser import parse_response
+from pybatcher.text.output.formats.format_of import format_of
+from pybatcher.text.output.read.parser import parse_response
 from pybatcher.text.sandbox import Sandbox
 from tools.tiny import tool_chats
 from tools.tiny.grammar import documents

@@ -202,7 +202,7 @@ def write_settings(settings: ChatSettings) -> dict[str, Any]:
     for name in CHAT_OPTIONS:
         value = getattr(settings, name)
         if name == "tools" and value is not None:
-            from ...text.responses import plain_tools
+            from ...text.output import plain_tools
 
             value = plain_tools(value)
         plain = ASKED.plain(value, name)

@@ -1,0 +1,159 @@
+"""`response_grammar`: a grammar of responses with reasoning, calls of tools and forms."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from ....errors import InvalidRequestError
+from ....params import StructuredOutput
+from ...grammars.compiler import JSON_LAYOUT
+from ...grammars.schemas import strict_schema
+from ..formats.formats import ResponseFormat
+from ..tools.tool_choice import ToolChoice
+from ..tools.tools import ToolSpec
+from .call_grammar import calls_of, opening, text_and_calls
+from .grammar_rules import ANY_TEXT, BLANKS, GrammarRules
+
+__all__ = ["response_grammar"]
+
+
+def response_grammar(
+    format: ResponseFormat,
+    tools: Sequence[ToolSpec],
+    choice: ToolChoice,
+    *,
+    form: StructuredOutput | None = None,
+    parallel: bool = True,
+    in_reasoning: bool = False,
+    may_reason: bool = True,
+    max_reasoning_tokens: int | None = None,
+    special_tokens: Mapping[str, int] | None = None,
+) -> str:
+    """Return a grammar for llguidance, as Lark, of what a response may be.
+
+    choice: "required": reasoning, where the format has it, then calls and nothing else; "auto": any
+        text, in which what begins as a call has to be one; "none": no calls. The calls name the
+        choice's tools.
+    form: of the text. With tools, a response has text or calls.
+    parallel: more than one call may follow each other.
+    in_reasoning: the prompt ended inside reasoning. may_reason: else, reasoning may come first.
+    max_reasoning_tokens: of the reasoning, after which its closing marker has to come.
+    special_tokens: ids of those of `format.markers` that are tokens of their own.
+
+    The arguments follow the tools' schemas: as llguidance reads them where they are JSON, by types
+    and enums where a family writes them otherwise. Raises InvalidRequestError for a format without
+    calls, and for a limit of reasoning where the closing marker is no token.
+    """
+    rules = GrammarRules(special_tokens or {})
+    chosen = () if choice.mode == "none" else choice.tools(tools)
+    text = _form(rules, form)
+    budget = "" if max_reasoning_tokens is None else f"[max_tokens={max_reasoning_tokens}]"
+    if format.harmony:
+        last = "" if choice.mode == "required" else text or rules.rule(ANY_TEXT)
+        return rules.text(_harmony(rules, chosen, last, in_reasoning, budget))
+    think = _reasoning(rules, format, in_reasoning, may_reason, budget)
+    if not chosen:
+        return rules.text(f"{think} {text or rules.rule(ANY_TEXT)}")
+    if not format.calls:
+        raise InvalidRequestError(
+            f"tool_choice: the model's format ({format.name}) has no calls of tools, so that "
+            "none can be required; tools must be left out"
+        )
+    syntax = format.calls[0]
+    calls = calls_of(rules, format, chosen, parallel=parallel)
+    only_calls = f"{rules.literal(opening(syntax))} {calls}"
+    if choice.mode == "required":
+        return rules.text(f"{think} {only_calls}")
+    if text:
+        return rules.text(f"{think} ({text} | {only_calls})")
+    return rules.text(f"{think} {text_and_calls(rules, syntax, calls)}")
+
+
+def _form(rules: GrammarRules, form: StructuredOutput | None) -> str:
+    """Return what stands for a form of `SamplingParams`; "" for any text."""
+    if form is None:
+        return ""
+    match form.kind:
+        case "regex":
+            return rules.rule(f"/{_between_slashes(form.text)}/")
+        case "grammar":
+            return rules.rule(f"%lark {{\n{form.text}\n}}")
+        case "choices":
+            texts = " | ".join(json.dumps(one, ensure_ascii=False) for one in json.loads(form.text))
+            rules.define("CHOICE", texts)
+            return "CHOICE"
+        case _:
+            schema = strict_schema(form.text or '{"type": "object"}')
+            return rules.strict_json(schema, JSON_LAYOUT)
+
+
+def _between_slashes(regex: str) -> str:
+    """Return a regular expression as Lark has it between slashes."""
+    parts, escaped = [], False
+    for letter in regex:
+        said = {"\n": "n", "\r": "r", "\t": "t"}.get(letter)
+        if said is not None:
+            letter = said if escaped else f"\\{said}"
+        elif letter == "/" and not escaped:
+            letter = "\\/"
+        escaped = letter == "\\" and not escaped
+        parts.append(letter)
+    return "".join(parts)
+
+
+def _reasoning(
+    rules: GrammarRules, format: ResponseFormat, inside: bool, may_begin: bool, budget: str
+) -> str:
+    if not format.think or not (inside or may_begin):
+        return ""
+    think = format.think[0]
+    rest = f"{_reasoned(rules, think.close, budget)} {BLANKS}"
+    if inside:
+        return rest
+    return f"({rules.literal(think.open)} {rest} | {rules.literal(think.close)} {BLANKS})?"
+
+
+def _reasoned(rules: GrammarRules, close: str, budget: str) -> str:
+    """Return text up to its closing marker, and the marker."""
+    if not budget:
+        return rules.until(close)
+    if not rules.is_special(close):
+        raise InvalidRequestError(
+            f"max_reasoning_tokens: the model ends its reasoning with {close!r}, which is no token "
+            "of its tokenizer, so that its length cannot be limited; leave it out"
+        )
+    return f"{rules.rule(ANY_TEXT, options=budget)} {rules.literal(close)}"
+
+
+def _harmony(
+    rules: GrammarRules, tools: Sequence[ToolSpec], final: str, in_reasoning: bool, budget: str
+) -> str:
+    """Return messages of reasoning and comments, then a call or a final answer.
+
+    final: what the answer has to be; "": there is none, and a call is required.
+    """
+    next_message = rules.literal("<|start|>assistant")
+    text = _reasoned(rules, "<|end|>", budget)
+    channels = rules.one_of(
+        rules.literal(f"<|channel|>{name}<|message|>") for name in ("analysis", "commentary")
+    )
+    last = []
+    for tool in tools:
+        begin = _harmony_header(rules, f"to=functions.{tool.name}")
+        end = rules.literal("<|call|>")
+        last.append(f"{begin} {rules.json(tool.parameters)} ({end})?")
+    if final:
+        last.append(f"{rules.literal('<|channel|>final<|message|>')} {final}")
+    begun = f"{text} {next_message}" if in_reasoning else ""
+    again = "?" if budget else "*"
+    return f"{begun} ({channels} {text} {next_message}){again} {rules.one_of(last)}"
+
+
+def _harmony_header(rules: GrammarRules, recipient: str) -> str:
+    """Return the header of a call. Models put the recipient behind the channel, the chat template
+    before it.
+    """
+    behind = rules.literal(f"<|channel|>commentary {recipient} <|constrain|>json")
+    before = rules.literal(f" {recipient}<|channel|>commentary json")
+    return f"{rules.one_of([behind, before])} {rules.literal('<|message|>')}"

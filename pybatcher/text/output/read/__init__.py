@@ -1,0 +1,1 @@
+"""The incremental parser of a model's output: content, reasoning and tool calls."""

@@ -1,0 +1,288 @@
+"""`ResponseParser`: takes the text of a response as it comes, and tells its parts apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from ..formats.formats import CallSyntax, ResponseFormat, ThinkMarkers
+from .call_builder import CallBuilder
+from .call_ids import call_id
+from .call_readers import (
+    XML_OPEN,
+    read_arg_keys_call,
+    read_deepseek_call,
+    read_gemma_call,
+    read_json_call,
+    read_mistral_call,
+    read_xml_call,
+)
+from .delta_writer import DeltaWriter
+from .deltas import Delta, ParsedResponse
+from .harmony import read_harmony
+from .json_reader import expect
+from .markers import Markers
+from .python_calls import read_python_call
+from .source import MalformedCallError, Reading, TextSource
+from .trimmed_text import TrimmedText
+
+__all__ = ["ResponseParser", "parse_response"]
+
+
+class ResponseParser:
+    """Parses a response by a format, in pieces of any length; nothing it reads is an error.
+
+    format: of the model's family.
+    schemas: of the arguments of the tools of the request, by the tools' names. Empty: no text is a
+        call. None: the tools are not known, and every name counts.
+    in_reasoning: the prompt ended inside reasoning (`ResponseFormat.opens_reasoning`).
+    call_prefix: what the calls' ids are made from, with the index of the call.
+
+    Every character comes back in exactly one delta: as content, reasoning or markup, as the `raw`
+    of a call or the text of a rejected one. The deltas of a response, with neighbours of a kind
+    joined, do not depend on the pieces. Text is held back while it can still become a marker, or
+    a call of which the name is not known yet. The time is linear in the length of the text.
+
+    The text must have the format's `markers` in it: some are special tokens of the tokenizer, and
+    a detokenizer may skip those.
+    """
+
+    def __init__(
+        self,
+        format: ResponseFormat,
+        *,
+        schemas: Mapping[str, Mapping[str, Any]] | None = None,
+        in_reasoning: bool = False,
+        call_prefix: str = "call_",
+    ) -> None:
+        self._format = format
+        self._schemas = schemas
+        self._source = TextSource()
+        self._writer = DeltaWriter(partial(call_id, format.call_ids, call_prefix))
+        self._syntaxes: dict[str, CallSyntax] = {}
+        self._bare: CallSyntax | None = None
+        if schemas is None or schemas:
+            self._syntaxes = {text: one for one in format.calls for text in one.opens}
+            self._bare = next((one for one in format.calls if not one.opens), None)
+        self._anywhere = {one.open: one for one in format.think if one.anywhere}
+        self._markers = Markers([*self._syntaxes, *self._anywhere, *format.dropped])
+        self._content = TrimmedText(self._write_content)
+        self._add_content = self._content.add if self._syntaxes else self._writer.content
+        self._after_call = False  # what waits in `_content` stands behind a call
+        self._reading: Reading[None] | None = self._read(in_reasoning)
+
+    def feed(self, text: str) -> list[Delta]:
+        """Take more text; return what is certain now."""
+        self._source.feed(text)
+        self._go_on()
+        return self._writer.drain()
+
+    def finish(self) -> list[Delta]:
+        """End the text; return the rest. Text that is fed afterwards is ignored."""
+        self._source.ended = True
+        self._go_on()
+        return self._writer.drain()
+
+    def response(self) -> ParsedResponse:
+        """Return the response so far; all of it after `finish`."""
+        return self._writer.response()
+
+    def _go_on(self) -> None:
+        if self._reading is None:
+            return
+        try:
+            next(self._reading)
+        except StopIteration:
+            self._reading = None
+
+    def _read(self, in_reasoning: bool) -> Reading[None]:
+        if self._format.harmony:
+            calls = self._schemas is None or self._schemas
+            new_call = partial(self._new_call, exact=False) if calls else None
+            yield from read_harmony(self._source, self._writer, new_call, in_reasoning=in_reasoning)
+            return
+        yield from self._read_start(in_reasoning)
+        while marker := (yield from self._source.until(self._markers, self._add_content)):
+            if marker in self._syntaxes:
+                yield from self._read_calls(self._syntaxes[marker], marker)
+                continue
+            self._release_blanks()
+            self._writer.markup(self._source.take(len(marker)))
+            if marker in self._anywhere:
+                yield from self._read_reasoning([self._anywhere[marker]])
+            else:
+                self._writer.markup((yield from self._source.blanks()))
+        self._release_blanks()
+
+    def _write_content(self, text: str) -> None:
+        self._writer.content(text)
+        self._after_call = False
+
+    def _release_blanks(self) -> None:
+        """Pass on the blanks that wait, where neither text nor a call follows."""
+        blanks = self._content.take_blanks()
+        if self._after_call:
+            self._writer.markup(blanks)
+        else:
+            self._writer.content(blanks)
+
+    def _read_start(self, in_reasoning: bool) -> Reading[None]:
+        """Read what only the start of a response can have: reasoning, and calls without marker."""
+        source, writer, think = self._source, self._writer, self._format.think
+        blanks = yield from source.blanks()
+        if in_reasoning and think:
+            writer.markup(blanks)
+            yield from self._read_reasoning(think)
+            blanks = ""
+        elif think and (marker := (yield from source.literal(*_markers_of(think)))):
+            writer.markup(blanks + marker)
+            if opened := [one for one in think if one.open == marker]:
+                yield from self._read_reasoning(opened)
+            else:  # closed at once, as models do whose prompts may open it
+                writer.markup((yield from source.blanks()))
+            blanks = ""
+        first = yield from source.peek()
+        if self._bare is None or first not in ("{", "["):
+            self._add_content(blanks)
+            return
+        writer.markup(blanks)
+        separator = ""
+        while (yield from source.peek()) in ("{", "["):
+            writer.markup(separator)
+            if not (yield from self._read_calls(self._bare, "")):
+                return
+            writer.markup(self._content.take_blanks())
+            separator = yield from source.literal(";", ",")
+            separator += yield from source.blanks()
+        self._add_content(separator)
+
+    def _read_reasoning(
+        self, think: list[ThinkMarkers] | tuple[ThinkMarkers, ...]
+    ) -> Reading[None]:
+        """Read reasoning, the marker that closes it, and the blanks after each."""
+        source, writer = self._source, self._writer
+        writer.markup((yield from source.blanks()))
+        text = TrimmedText(writer.reasoning)
+        marker = yield from source.until(Markers(one.close for one in think), text.add)
+        if not marker:
+            writer.reasoning(text.take_blanks())
+            return
+        writer.markup(text.take_blanks() + source.take(len(marker)))
+        writer.markup((yield from source.blanks()))
+
+    def _read_calls(self, syntax: CallSyntax, opened: str) -> Reading[bool]:
+        """Read calls in a row and the marker that closes them. Return False if there is none.
+
+        The blanks before them are markup where there is one, and content before text otherwise.
+        """
+        source, writer = self._source, self._writer
+        before = self._content.take_blanks()
+        source.record()
+        found = False
+        call = self._new_call(exact=syntax.exact)
+        try:
+            source.take(len(opened))
+            listed = False
+            if opened != XML_OPEN:
+                yield from source.blanks()
+                listed = bool((yield from source.literal("[")))
+            while True:
+                if listed:
+                    yield from source.blanks()
+                yield from self._read_call(call, syntax, opened)
+                call.end(partial(self._raw, before))
+                found, before = True, ""
+                if not (yield from self._goes_on(syntax, listed=listed)):
+                    break
+                source.record()
+                call = self._new_call(exact=syntax.exact)
+        except MalformedCallError as error:
+            self._reject(call, before, str(error))
+        if found:
+            blanks = self._content.take_blanks() + (yield from source.blanks())
+            if syntax.closes and (closed := (yield from source.literal(*syntax.closes))):
+                writer.markup(blanks + closed)
+                blanks = yield from source.blanks()
+            if writer.has_content:
+                self._content.add(blanks)
+                self._after_call = True
+            else:
+                writer.markup(blanks)
+        return found
+
+    def _goes_on(self, syntax: CallSyntax, *, listed: bool) -> Reading[bool]:
+        """Read what is between two calls that one marker opens; return whether there is another.
+
+        Without a list, JSON objects may stand in a row where a marker closes them.
+        """
+        source, writer = self._source, self._writer
+        blanks = yield from source.blanks()
+        if listed:
+            separator = yield from source.literal(",", "]")
+            writer.markup(blanks + separator)
+            return separator == ","
+        if syntax.closes and "json" in syntax.forms and (yield from source.peek()) == "{":
+            writer.markup(blanks)
+            return True
+        self._content.add(blanks)
+        return False
+
+    def _raw(self, before: str) -> str:
+        self._writer.markup(before)
+        return self._source.recorded()
+
+    def _read_call(self, call: CallBuilder, syntax: CallSyntax, opened: str) -> Reading[None]:
+        """Read one call in the form that its first character shows."""
+        source, forms = self._source, syntax.forms
+        first = yield from source.peek()
+        if opened == XML_OPEN:
+            yield from read_xml_call(source, call)
+        elif first == "{" and ("json" in forms or "mistral" in forms):
+            yield from read_json_call(source, call, syntax)
+        elif first == "<" and "xml" in forms:
+            yield from expect(source, XML_OPEN)
+            yield from read_xml_call(source, call)
+        elif "arg_keys" in forms:
+            yield from read_arg_keys_call(source, call, syntax.closes)
+        elif "mistral" in forms:
+            yield from read_mistral_call(source, call)
+        elif "deepseek" in forms or "deepseek_bare" in forms:
+            yield from read_deepseek_call(source, call)
+        elif "gemma" in forms:
+            yield from read_gemma_call(source, call, syntax.quote)
+        elif "python" in forms:
+            yield from read_python_call(source, call)
+        else:
+            yield from expect(source, "{")
+
+    def _reject(self, call: CallBuilder, before: str, note: str) -> None:
+        text = before + self._source.recorded()
+        if call.exact and call.index is None:
+            self._writer.content(text)  # an answer in JSON, say: nothing is wrong with it
+        elif text or call.index is not None:
+            self._writer.reject(call.index, text, note)
+
+    def _new_call(self, *, exact: bool) -> CallBuilder:
+        return CallBuilder(self._writer, self._schemas, exact=exact)
+
+
+def _markers_of(think: tuple[ThinkMarkers, ...]) -> list[str]:
+    return [marker for one in think for marker in (one.open, one.close)]
+
+
+def parse_response(
+    text: str,
+    format: ResponseFormat,
+    *,
+    schemas: Mapping[str, Mapping[str, Any]] | None = None,
+    in_reasoning: bool = False,
+    call_prefix: str = "call_",
+) -> ParsedResponse:
+    """Parse a complete response. The arguments are those of `ResponseParser`."""
+    parser = ResponseParser(
+        format, schemas=schemas, in_reasoning=in_reasoning, call_prefix=call_prefix
+    )
+    parser.feed(text)
+    parser.finish()
+    return parser.response()

@@ -1,0 +1,87 @@
+"""Descriptions of Python functions as tools: name, text and the schema of the parameters."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import typing_extensions
+
+from ....errors import InvalidRequestError
+from ....errors.checks import short
+from ...plain_values import PlainReader
+from .docstrings import read_docstring
+from .type_schemas import SchemaBuilder
+
+__all__ = ["describe_function"]
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def describe_function(function: Callable[..., Any], where: str) -> dict[str, Any]:
+    """Return `{"name", "description", "parameters"}` of a function.
+
+    The types come from the annotations (a parameter without one can be anything), the texts from
+    the docstring in Google style. A parameter with a default may be left out. where: names the
+    function in errors. Raises InvalidRequestError.
+    """
+    try:
+        name = function.__name__
+        signature = inspect.signature(function)
+        docstring = inspect.getdoc(function) or ""
+    except Exception as error:  # no function, or one whose own attributes raise
+        raise InvalidRequestError(
+            f"{where} is {short(function)}, of which no signature can be read; it must be a "
+            "function with a name, or a dict that describes the tool"
+        ) from error
+    hints = _hints(function, where)
+    description, texts = read_docstring(docstring)
+    builder = SchemaBuilder()
+    properties: dict[str, Any] = {}
+    required = []
+    for parameter in signature.parameters.values():
+        if parameter.kind not in _BY_NAME:
+            raise InvalidRequestError(
+                f"{where} has the parameter {parameter}; a tool's arguments come by name, so it "
+                "must be one that has a name"
+            )
+        kind = hints.get(parameter.name, Any)
+        schema = builder.schema(kind, f"{where}.{parameter.name}")
+        if parameter.name in texts:
+            schema["description"] = texts[parameter.name]
+        if parameter.default is inspect.Parameter.empty:
+            required.append(parameter.name)
+        else:
+            schema |= _default(parameter.default)
+        properties[parameter.name] = schema
+    parameters = {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+    if builder.definitions:
+        parameters["$defs"] = builder.definitions
+    return {"name": name, "description": description, "parameters": parameters}
+
+
+def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
+    target = function if hasattr(function, "__annotations__") else type(function).__call__
+    try:
+        return typing_extensions.get_type_hints(target, include_extras=True)
+    except Exception as error:  # a name that is not defined, or anything that an annotation runs
+        raise InvalidRequestError(
+            f"{where} has annotations that cannot be read ({type(error).__name__}: {error}); they "
+            "must name types that its module knows"
+        ) from error
+
+
+def _default(value: object) -> dict[str, Any]:
+    """Return the schema's word for a default; nothing for one that JSON cannot say."""
+    plain = value.value if isinstance(value, enum.Enum) else value
+    try:
+        return {"default": PlainReader("it is too large", most=256).value(plain, "default", 0)}
+    except InvalidRequestError:
+        return {}

@@ -1,0 +1,121 @@
+"""What the forms of calls allow; that they are found in responses is tested with the parser."""
+
+from __future__ import annotations
+
+import pytest
+from response_texts import deepseek
+
+from pybatcher.text.output.formats.formats import FORMATS
+from pybatcher.text.output.read.parser import parse_response
+
+SCHEMAS = {
+    "f": {
+        "properties": {
+            "s": {"type": "string"},
+            "n": {"type": "integer"},
+            "o": {"type": "object"},
+            "u": {"type": ["string", "null"]},
+        }
+    }
+}
+
+
+def arguments_of(name: str, text: str) -> object:
+    """The arguments of the only call of a response; what it is if it has none."""
+    response = parse_response(text, FORMATS[name], schemas=SCHEMAS)
+    if not response.tool_calls:
+        assert response.content == text
+        return None
+    assert [call.name for call in response.tool_calls] == ["f"]
+    assert not response.content
+    return response.tool_calls[0].arguments
+
+
+@pytest.mark.parametrize(
+    ("inside", "arguments"),
+    [
+        ('{"name": "f", "arguments": {"n": 1}}', {"n": 1}),
+        ('{"id": [1], "parameters": {"n": 1}, "name": "f"}', {"n": 1}),
+        ('{"function": {"name": "f", "arguments": {"n": 1}}}', {"n": 1}),
+        ('{"function": "f", "arguments": {"n": 1}}', {"n": 1}),
+        ('[{"name": "f", "arguments": null}]', {}),
+        ('{"name": "f", "arguments": ""}', {}),
+        ("{}", None),
+        ("[]", None),
+        ('{"name": 7, "arguments": {}}', None),
+        ('{"name": "f", "arguments": {}, "parameters": {}}', None),
+        ('{"name": "f", "name": "f"}', None),
+        ('["f"]', None),
+    ],
+)
+def test_json(inside: str, arguments: object) -> None:
+    assert arguments_of("hermes", f"<tool_call>\n{inside}\n</tool_call>") == arguments
+
+
+@pytest.mark.parametrize(
+    ("inside", "arguments"),
+    [
+        ("<parameter=s>\n\n 12 \n\n</parameter>", {"s": "\n 12 \n"}),
+        ("<parameter=s>a</parameter><parameter=n> 7 </parameter>", {"s": "a", "n": 7}),
+        ("<parameter=s>\r\na</b>\r\n</parameter>\n", {"s": "a</b>"}),
+        ("<parameter=u>\nnull\n</parameter>", {"u": None}),
+        ('<parameter=o>{"a": [1]}</parameter>', {"o": {"a": [1]}}),
+        ("<parameter=n>many</parameter>", {"n": "many"}),
+        ('{"n": 1}\n', {"n": 1}),
+        ("", {}),
+        ("<parameter=s>a</parameter><parameter=s>b</parameter>", None),
+        ("<parameter=>a</parameter>", None),
+        ("text", None),
+    ],
+)
+def test_xml(inside: str, arguments: object) -> None:
+    text = f"<tool_call>\n<function=f>\n{inside}</function>\n</tool_call>"
+    assert arguments_of("qwen_xml", text) == arguments
+
+
+@pytest.mark.parametrize(
+    ("inside", "arguments"),
+    [
+        ('f[ARGS]{"n": 1}', {"n": 1}),
+        ('f[CALL_ID]123456789[ARGS]{"n": 1}', {"n": 1}),
+        (' f {"n": 1}', {"n": 1}),
+        ('{"name": "f", "arguments": {"n": 1}}', {"n": 1}),
+        ('f[CALL_ID]{"n": 1}', None),
+        ("f[ARGS][1]", None),
+    ],
+)
+def test_mistral(inside: str, arguments: object) -> None:
+    assert arguments_of("mistral", "[TOOL_CALLS]" + inside) == arguments
+
+
+@pytest.mark.parametrize(
+    ("inside", "arguments"),
+    [
+        ('function{sep}f\n```json\n{"n": 1}\n```', {"n": 1}),
+        ('f{sep}{"n": 1}', {"n": 1}),
+        ('function{sep}f\n```json\n{"n": 1}\n', None),
+        ("function{sep}f\n", None),
+        ('f{"n": 1}', None),
+    ],
+)
+def test_deepseek(inside: str, arguments: object) -> None:
+    text = deepseek("call begin") + inside.replace("{sep}", deepseek("sep"))
+    assert arguments_of("deepseek", text) == arguments
+
+
+@pytest.mark.parametrize(
+    ("inside", "arguments"),
+    [
+        ("{}", {}),
+        ('{s:<|"|>}, {"n":<|"|>, n : -1.5e2 }', {"s": '}, {"n":', "n": -150.0}),
+        ('{o:{a:[],<|"|>b c<|"|>:[1,[true,null]]}}', {"o": {"a": [], "b c": [1, [True, None]]}}),
+        ('{"s":"a\\n",u:word}', {"s": "a\n", "u": "word"}),
+        ("{s:}", None),
+        ("{s:1,s:2}", None),
+        ("{s:1", None),
+        ("{o:" + "[" * 80 + "]" * 80 + "}", None),
+    ],
+)
+def test_gemma(inside: str, arguments: object) -> None:
+    text = f"<|tool_call>call:f{inside}<tool_call|>"
+    assert arguments_of("gemma4", text) == arguments
