@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import string
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from .delta_writer import DeltaWriter
 from .deltas import ToolCall
 from .json_reader import json_text, plain_object
 from .source import MalformedCallError
 
-__all__ = ["CallBuilder"]
+__all__ = ["CallBuilder", "call_id"]
 
 _NO_NAME = "it has an argument without a name"
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+_ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_MISTRAL_LENGTH = 9
 
 
 class CallBuilder:
@@ -106,3 +110,20 @@ class CallBuilder:
             self.index, self._id = self._writer.start_call(self.name)
             self._writer.arguments("".join(self._held))
             self._held = []
+
+
+def call_id(style: Literal["prefixed", "mistral"], prefix: str, index: int) -> str:
+    """Return the id of the call at `index`.
+
+    style: "prefixed": the prefix and the index; "mistral": nine letters and digits made from the
+        two, as the chat templates of Mistral demand.
+    """
+    if style == "prefixed":
+        return f"{prefix}{index}"
+    text = f"{prefix}{index}".encode("utf-8", "surrogatepass")
+    number = int.from_bytes(hashlib.sha256(text).digest())
+    letters = []
+    for _ in range(_MISTRAL_LENGTH):
+        number, letter = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[letter])
+    return "".join(letters)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from ..formats.formats import CallSyntax, ResponseFormat, ThinkMarkers
-from .call_builder import CallBuilder
-from .call_ids import call_id
+from .call_builder import CallBuilder, call_id
 from .call_readers import (
     XML_OPEN,
     read_arg_keys_call,
@@ -16,6 +15,7 @@ from .call_readers import (
     read_gemma_call,
     read_json_call,
     read_mistral_call,
+    read_python_call,
     read_xml_call,
 )
 from .delta_writer import DeltaWriter
@@ -23,11 +23,11 @@ from .deltas import Delta, ParsedResponse
 from .harmony import read_harmony
 from .json_reader import expect
 from .markers import Markers
-from .python_calls import read_python_call
 from .source import MalformedCallError, Reading, TextSource
-from .trimmed_text import TrimmedText
 
-__all__ = ["ResponseParser", "parse_response"]
+__all__ = ["ResponseParser", "TrimmedText", "parse_response"]
+
+_BLANKS = " \t\r\n"
 
 
 class ResponseParser:
@@ -286,3 +286,28 @@ def parse_response(
     parser.feed(text)
     parser.finish()
     return parser.response()
+
+
+class TrimmedText:
+    """Text of one part of a response, as it comes. Blanks are passed on with the text after them.
+
+    on_text: is given the text.
+    """
+
+    def __init__(self, on_text: Callable[[str], None]) -> None:
+        self._on_text = on_text
+        self._blanks: list[str] = []
+
+    def add(self, text: str) -> None:
+        """Add text."""
+        kept = text.rstrip(_BLANKS)
+        if kept:
+            self._on_text(self.take_blanks() + kept)
+        if len(kept) < len(text):
+            self._blanks.append(text[len(kept) :])
+
+    def take_blanks(self) -> str:
+        """Return the blanks that wait; they wait no longer."""
+        blanks = "".join(self._blanks)
+        self._blanks = []
+        return blanks

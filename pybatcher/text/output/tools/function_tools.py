@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,12 +13,18 @@ import typing_extensions
 from ....errors import InvalidRequestError
 from ....errors.checks import short
 from ...plain_values import PlainReader
-from .docstrings import read_docstring
 from .type_schemas import SchemaBuilder
 
-__all__ = ["describe_function"]
+__all__ = ["describe_function", "read_docstring"]
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_PARAMETERS = frozenset({"args", "arguments", "parameters"})
+_SECTIONS = _PARAMETERS | {
+    *("attributes", "example", "examples", "note", "notes", "raises", "references", "return"),
+    *("returns", "see", "todo", "warning", "warnings", "yield", "yields"),
+}
+_HEADING = re.compile(r"([A-Za-z]+)( [A-Za-z]+)?:\s*")
+_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(\([^()]*(?:\([^()]*\)[^()]*)*\))?\s*:\s*(.*)")
 
 
 def describe_function(function: Callable[..., Any], where: str) -> dict[str, Any]:
@@ -85,3 +92,40 @@ def _default(value: object) -> dict[str, Any]:
         return {"default": PlainReader("it is too large", most=256).value(plain, "default", 0)}
     except InvalidRequestError:
         return {}
+
+
+def read_docstring(docstring: str) -> tuple[str, dict[str, str]]:
+    """Return the description before the first section, and those of the parameters.
+
+    docstring: without the indentation of the code, as `inspect.getdoc` returns it. The section
+    "Args:" has an entry `name: text` or `name (type): text` for each parameter; lines that are
+    indented further go on with it.
+    """
+    lines = docstring.splitlines()
+    first = next((i for i, line in enumerate(lines) if _section(line)), len(lines))
+    description = "\n".join(lines[:first]).strip()
+    parameters: dict[str, list[str]] = {}
+    section, indent, current = "", 0, ""
+    for line in lines[first:]:
+        if heading := _section(line):
+            section, indent, current = heading, 0, ""
+            continue
+        text = line.strip()
+        if section not in _PARAMETERS or not text:
+            continue
+        depth = len(line) - len(line.lstrip())
+        indent = indent or depth
+        entry = _ENTRY.fullmatch(text) if depth <= indent else None
+        if entry:
+            current = entry.group(1)
+            parameters[current] = [entry.group(3)] if entry.group(3) else []
+        elif current:
+            parameters[current].append(text)
+    return description, {name: " ".join(parts) for name, parts in parameters.items()}
+
+
+def _section(line: str) -> str:
+    """Return the name of the section that a line begins, in small letters, or ""."""
+    heading = _HEADING.fullmatch(line)
+    name = heading.group(1).lower() if heading else ""
+    return name if name in _SECTIONS else ""

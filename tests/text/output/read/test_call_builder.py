@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from pybatcher.text.output.read.call_builder import CallBuilder
+from pybatcher.text.output.read.call_builder import CallBuilder, call_id
 from pybatcher.text.output.read.delta_writer import DeltaWriter
 from pybatcher.text.output.read.deltas import ToolCallArguments, ToolCallEnded, ToolCallStarted
 from pybatcher.text.output.read.source import MalformedCallError
@@ -68,3 +70,14 @@ def test_a_call_has_one_name_and_arguments_once() -> None:
     call.begin_arguments()
     with pytest.raises(MalformedCallError, match="twice"):
         call.begin_arguments()
+
+
+def test_ids_are_the_prefix_and_the_index() -> None:
+    assert call_id("prefixed", "call_", 3) == "call_3"
+
+
+def test_ids_of_mistral_are_nine_letters_and_digits() -> None:
+    ids = [call_id("mistral", prefix, i) for prefix in ("a", "b", "\ud800") for i in range(50)]
+    assert all(re.fullmatch("[0-9A-Za-z]{9}", one) for one in ids)
+    assert len(set(ids)) == len(ids)
+    assert call_id("mistral", "call_", 0) == call_id("mistral", "call_", 0) == "mupIKT56D"

@@ -23,7 +23,7 @@ from pybatcher.text.output.read.deltas import (
     ToolCallRejected,
     ToolCallStarted,
 )
-from pybatcher.text.output.read.parser import ResponseParser, parse_response
+from pybatcher.text.output.read.parser import ResponseParser, TrimmedText, parse_response
 from pybatcher.text.output.read.source import MAX_CALL_CHARACTERS, TextSource
 
 by_case = pytest.mark.parametrize(
@@ -102,6 +102,8 @@ WORDS = [
     "'",
     *"[]{}(),;:=\\<>|` \n0-f",
 ]
+
+
 texts = st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=4)), max_size=20).map("".join)
 
 
@@ -304,3 +306,25 @@ def test_the_time_is_linear(long: str, monkeypatch: pytest.MonkeyPatch) -> None:
         for less, more in pairwise(steps):
             assert more.lines <= 2.2 * less.lines + 200
             assert more.copied <= 2.2 * less.copied + 200
+
+
+def test_blanks_wait_for_the_text_after_them() -> None:
+    passed: list[str] = []
+    text = TrimmedText(passed.append)
+    for piece in (" a ", "\n", "\t b", "", "c\r\n"):
+        text.add(piece)
+    assert passed == [" a", " \n\t b", "c"]
+    assert text.take_blanks() == "\r\n"
+    assert text.take_blanks() == ""
+    text.add("d")
+    assert passed[-1] == "d"
+
+
+@given(st.lists(st.text("a \n\u00a0", max_size=4)))
+def test_nothing_is_lost(pieces: list[str]) -> None:
+    passed: list[str] = []
+    text = TrimmedText(passed.append)
+    for piece in pieces:
+        text.add(piece)
+        assert not "".join(passed).endswith((" ", "\n"))
+    assert "".join(passed) + text.take_blanks() == "".join(pieces)
