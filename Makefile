@@ -26,7 +26,7 @@ BUILD_TOOLS := "scikit-build-core>=0.11" "pybind11>=3.0" ninja
 NATIVE_CODE := -name '*.h' -o -name '*.cc' -o -name '*.cuh' -o -name '*.cu'
 NATIVE_SOURCES := $(shell find csrc $(NATIVE_CODE) | sort)
 NATIVE_OTHERS := $(shell find tests/native bench/native $(NATIVE_CODE) | sort)
-BUILD_INPUTS := pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake) cmake/core_docs.py pybatcher/_core.pyi $(wildcard csrc/cuda/*.in) $(NATIVE_SOURCES)
+BUILD_INPUTS := pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake) cmake/core_docs.py pybatcher/_core.pyi $(wildcard csrc/cuda/*/*.in) $(NATIVE_SOURCES)
 # Tests of C++ and no extension. What nvcc compiles, no sanitizer and no other machine sees.
 TESTS_BUILD := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPYBATCHER_PYTHON=OFF \
     -DPYBATCHER_NATIVE_TESTS=ON -DPYBATCHER_CUDA=OFF

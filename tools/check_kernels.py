@@ -22,7 +22,8 @@ from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-KERNELS = ROOT / "csrc" / "cuda" / "kernels"
+SOURCES = ROOT / "csrc"
+KERNELS = "cuda/image/kernels.cu"
 # What PTX is made for, and what code is made of that, as cmake/cuda_kernels.cmake has it.
 ARCHITECTURES = {"compute_80": ("sm_80", "sm_89", "sm_100"), "compute_90a": ("sm_90a",)}
 
@@ -133,17 +134,18 @@ def nvcc_flags() -> list[str]:
     return flags[1].split()
 
 
-def headers_left_out(folder: Path = KERNELS) -> list[str]:
+def headers_left_out(sources: Path = SOURCES) -> list[str]:
     """Return the kernels' headers that `kernels.cu` does not include, however far down."""
     included: set[str] = set()
-    to_read = ["kernels.cu"]
+    to_read = [KERNELS]
     while to_read:
-        text = (folder / to_read.pop()).read_text()
-        for name in re.findall(r'#include "cuda/kernels/([^"]+)"', text):
+        text = (sources / to_read.pop()).read_text()
+        for name in re.findall(r'#include "(cuda/[^"]+)"', text):
             if name not in included:
                 included.add(name)
                 to_read.append(name)
-    return sorted(p.name for p in folder.glob("*.cuh") if p.name not in included)
+    headers = (p.relative_to(sources).as_posix() for p in sources.glob("cuda/**/*.cuh"))
+    return sorted(name for name in headers if name not in included)
 
 
 def run_nvcc(nvcc: str, architecture: str, *arguments: str) -> str:
@@ -171,9 +173,9 @@ def compile_kernels(nvcc: str, only: Collection[str]) -> dict[str, list[KernelUs
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(cores) as pool:
 
         def make_ptx(virtual: str) -> None:
-            source = str(KERNELS / "kernels.cu")
+            source = str(SOURCES / KERNELS)
             to = f"{folder}/{virtual}.ptx"
-            run_nvcc(nvcc, virtual, "-ptx", f"-I{ROOT / 'csrc'}", "-o", to, source)
+            run_nvcc(nvcc, virtual, "-ptx", f"-I{SOURCES}", "-o", to, source)
 
         def assemble(of: tuple[str, str]) -> list[KernelUse]:
             virtual, real = of

@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "cuda/build.h"
-#include "cuda/device.h"
-#include "cuda/driver.h"
-#include "cuda/gemm_launch.h"
-#include "cuda/kernel_image.h"
+#include "cuda/driver/build.h"
+#include "cuda/driver/device.h"
+#include "cuda/driver/driver.h"
+#include "cuda/gemm/gemm_launch.h"
+#include "cuda/image/kernel_image.h"
 #include "emulated_driver.h"
 
 namespace {

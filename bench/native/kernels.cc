@@ -15,8 +15,8 @@
 #include <string>
 #include <utility>
 
-#include "base/super_block.h"
 #include "cpu/cpu_backend.h"
+#include "formats/super_block.h"
 #include "machine_limits.h"
 
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "base/cores.h"
 #include "machine_limits.h"
+#include "os/cores.h"
 
 int main(int argc, char** argv) {
   using namespace pb;

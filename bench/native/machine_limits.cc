@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "cpu/dispatch.h"
+#include "cpu/dispatch/dispatch.h"
 
 namespace pb::bench {
 namespace {

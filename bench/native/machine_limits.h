@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
-#include "base/thread_pool.h"
+#include "os/thread_pool.h"
 
 namespace pb::bench {
 

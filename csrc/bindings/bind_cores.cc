@@ -1,9 +1,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "base/cores.h"
 #include "bindings/bindings.h"
 #include "core_docs.h"
+#include "os/cores.h"
 
 namespace py = pybind11;
 

@@ -4,9 +4,9 @@
 #include "bindings/bindings.h"
 #include "bindings/text.h"
 #include "core_docs.h"
-#include "cuda/build.h"
-#include "cuda/driver.h"
-#include "cuda/kernel_image.h"
+#include "cuda/driver/build.h"
+#include "cuda/driver/driver.h"
+#include "cuda/image/kernel_image.h"
 
 namespace py = pybind11;
 

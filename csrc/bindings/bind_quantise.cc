@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/super_block.h"
-#include "base/thread_pool.h"
 #include "bindings/bindings.h"
 #include "bindings/convert.h"
 #include "core_docs.h"
-#include "ops/quantise_tensor.h"
+#include "formats/quantise_tensor.h"
+#include "formats/super_block.h"
+#include "os/thread_pool.h"
 
 namespace py = pybind11;
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/super_block.h"
 #include "bindings/convert.h"
+#include "formats/super_block.h"
 
 namespace py = pybind11;
 

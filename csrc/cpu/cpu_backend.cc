@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/memory.h"
-#include "cpu/dispatch.h"
-#include "cpu/kv_layout.h"
-#include "cpu/pack.h"
-#include "ops/read_tensor.h"
+#include "cpu/attention/kv_layout.h"
+#include "cpu/dispatch/dispatch.h"
+#include "cpu/weights/pack.h"
+#include "formats/read_tensor.h"
+#include "os/memory.h"
 
 namespace pb {
 

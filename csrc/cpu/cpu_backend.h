@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "base/thread_pool.h"
-#include "cpu/attention.h"
+#include "cpu/attention/attention.h"
+#include "cpu/dispatch/kernels.h"
 #include "cpu/encoders.h"
 #include "cpu/experts.h"
-#include "cpu/kernels.h"
 #include "cpu/recurrent.h"
 #include "ops/backend.h"
+#include "os/thread_pool.h"
 #include "sampling/sampler.h"
 
 namespace pb {

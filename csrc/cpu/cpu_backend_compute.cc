@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
+#include "cpu/attention/kv_layout.h"
 #include "cpu/cpu_backend.h"
-#include "cpu/kv_layout.h"
-#include "cpu/pack.h"
+#include "cpu/weights/pack.h"
 #include "sampling/rows_to_draw.h"
 
 namespace pb::cpu {

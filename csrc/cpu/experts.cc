@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "cpu/cpu_backend.h"
-#include "cpu/pack.h"
+#include "cpu/weights/pack.h"
 
 namespace pb::cpu {
 namespace {

@@ -1,4 +1,5 @@
-// Mixtures of experts on the CPU: the products of cpu/kernels.h over the rows of each expert.
+// Mixtures of experts on the CPU: the products of cpu/dispatch/kernels.h over the rows of each
+// expert.
 #pragma once
 
 #include <utility>

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "base/heartbeat.h"
+#include "config/config.h"
 #include "engine/step.h"
 #include "engine/tiler.h"
 #include "kv/kv_cache.h"
 #include "kv/layer_groups.h"
-#include "model/config.h"
 #include "model/forward.h"
 #include "model/weights.h"
 #include "ops/backend.h"

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "base/heartbeat.h"
+#include "config/config.h"
 #include "model/activation_set.h"
-#include "model/config.h"
 #include "model/layer_inputs.h"
 #include "model/moe.h"
 #include "model/weights.h"

@@ -2,8 +2,8 @@
 // (Gemma 3n and 4, where they are called per-layer embeddings).
 #pragma once
 
+#include "config/config.h"
 #include "model/activation_set.h"
-#include "model/config.h"
 #include "model/weights.h"
 #include "ops/backend.h"
 

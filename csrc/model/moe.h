@@ -6,8 +6,8 @@
 // router has sigmoids, and biases by which experts are chosen but not weighed.
 #pragma once
 
+#include "config/config.h"
 #include "model/activation_set.h"
-#include "model/config.h"
 #include "model/weights.h"
 #include "ops/backend.h"
 

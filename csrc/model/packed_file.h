@@ -17,9 +17,9 @@
 
 #include "base/aligned_buffer.h"
 #include "base/hash64.h"
-#include "base/mapped_file.h"
-#include "base/new_file.h"
-#include "base/thread_pool.h"
+#include "os/mapped_file.h"
+#include "os/new_file.h"
+#include "os/thread_pool.h"
 
 namespace pb {
 

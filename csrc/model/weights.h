@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "model/config.h"
+#include "config/config.h"
 #include "ops/backend.h"
 
 namespace pb {

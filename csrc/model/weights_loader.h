@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/mapped_file.h"
+#include "formats/read_tensor.h"
 #include "model/checkpoint.h"
 #include "model/input_order.h"
 #include "model/packed_file.h"
 #include "model/weights.h"
 #include "model/weights_cache.h"
-#include "ops/read_tensor.h"
+#include "os/mapped_file.h"
 
 namespace pb {
 

@@ -21,16 +21,16 @@
 #include <span>
 #include <string>
 
-#include "base/dtype.h"
 #include "base/function_ref.h"
 #include "base/heartbeat.h"
-#include "model/config.h"
+#include "config/config.h"
+#include "formats/dtype.h"
+#include "formats/tensor_view.h"
 #include "ops/buffer.h"
 #include "ops/encoders.h"
 #include "ops/experts.h"
 #include "ops/recurrent.h"
 #include "ops/row_batch.h"
-#include "ops/tensor_view.h"
 #include "ops/tensors.h"
 
 namespace pb {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
-#include "base/dtype.h"
+#include "config/config.h"
+#include "formats/dtype.h"
 #include "kv/layer_groups.h"
-#include "model/config.h"
 #include "ops/buffer.h"
 
 namespace pb {

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <limits>
 
-#include "base/rng.h"
 #include "sampling/finite.h"
+#include "sampling/rng.h"
 #include "sampling/softmax.h"
 #include "sampling/token_masks.h"
 

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from itertools import chain, takewhile
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,9 @@ ROOM_ORDERS = {
 }
 NATIVE_ORDER = [
     ["base"],
+    ["os"],
+    ["formats"],
+    ["config"],
     ["kv", "sampling"],
     ["ops"],
     ["model"],
@@ -70,16 +74,32 @@ NATIVE_ORDER = [
     ["engine"],
     ["bindings"],
 ]
-
-# The host's side of csrc/cpu includes none of these: it knows a target by its table, cpu/kernels.h.
-CPU_ORDER = [["cpu/kernels"], ["cpu/kernels/amx", "cpu/kernels/neon"], ["cpu/targets"]]
+CPU_KERNELS_ORDER = [
+    ["cpu/dispatch"],
+    ["cpu/kernels/vec"],
+    ["cpu/kernels"],
+    ["cpu/kernels/gemm", "cpu/kernels/attention"],
+    ["cpu/kernels/amx", "cpu/kernels/neon"],
+    ["cpu/targets"],
+]
+# The host's side includes no kernel: it knows a target by its table, cpu/dispatch/kernels.h.
+CPU_HOST_ORDER = [["cpu/dispatch"], ["cpu/weights", "cpu/attention"], ["cpu"]]
+CUDA_ORDER = [
+    ["cuda/device_code"],
+    ["cuda/driver"],
+    ["cuda/weights", "cuda/rows"],
+    ["cuda/gemm", "cuda/attention", "cuda/recurrent", "cuda/sampling"],
+    ["cuda/experts"],
+    ["cuda/image"],
+    ["cuda/backend"],
+]
+BACKEND_ORDERS = [CPU_KERNELS_ORDER, CPU_HOST_ORDER, CUDA_ORDER]
+MOST_NATIVE_ENTRIES = 24
+NATIVE_SUFFIXES = {".h", ".cc", ".in", ".cu", ".cuh"}
 
 # Rooms without time, threads and input or output: what they need of those comes as an argument.
 PURE_ROOMS = ["scheduling", "sidecar/protocol", "text/output"]
 IMPURE = {"asyncio", "threading", "time", "random", "socket", "multiprocessing", "concurrent"}
-
-# Plain values that every layer may name, wherever the file lies; it knows nothing but base.
-VALUE_HEADERS = {"model/config.h"}
 
 
 def python_files() -> list[Path]:
@@ -87,7 +107,7 @@ def python_files() -> list[Path]:
 
 
 def native_files() -> list[Path]:
-    return sorted(p for p in NATIVE.rglob("*") if p.suffix in {".h", ".cc", ".inc", ".cu"})
+    return sorted(p for p in NATIVE.rglob("*") if p.suffix in NATIVE_SUFFIXES)
 
 
 def none_of(paths: list[Path], found: Callable[[Path], Iterable[str]]) -> None:
@@ -204,34 +224,49 @@ def quoted_includes(path: Path) -> list[str]:
 
 def includes_of_later_rooms(path: Path) -> Iterator[str]:
     name = path.relative_to(NATIVE).as_posix()
-    own = "ops" if name in VALUE_HEADERS else name.partition("/")[0]
+    own = name.partition("/")[0]
     for included in quoted_includes(path):
-        if "/" in included and included not in VALUE_HEADERS:
+        if "/" in included:
             room = included.partition("/")[0]
             if room != own and rank(NATIVE_ORDER, room) >= rank(NATIVE_ORDER, own):
                 yield f"csrc/{name} includes {included}"
 
 
-def includes_of_other_targets(path: Path) -> Iterator[str]:
-    own = path.parent.relative_to(NATIVE).as_posix()
+def includes_of_later_rooms_of_a_backend(path: Path) -> Iterator[str]:
+    """Yield the includes of a backend's own rooms that no order of its room allows."""
+    name = path.relative_to(NATIVE).as_posix()
+    own = name.rpartition("/")[0]
+    backend = own.partition("/")[0]
+    orders = [order for order in BACKEND_ORDERS if any(own in rooms for rooms in order)]
+    if not orders:
+        yield f"csrc/{own} is in no order of rooms: add it where it belongs"
     for included in quoted_includes(path):
         room = included.rpartition("/")[0]
-        if own == "cpu":
-            wrong = room.startswith("cpu/")
-        elif included == "cpu/kernels.h" or room == own:
-            wrong = False
-        else:
-            wrong = rank(CPU_ORDER, room) >= rank(CPU_ORDER, own)
-        if wrong:
-            yield f"{path.name} includes {included}"
+        if room == own or room.partition("/")[0] != backend:
+            continue
+        if not any(is_earlier(order, room, own) for order in orders):
+            yield f"csrc/{name} includes {included}"
+
+
+def is_earlier(order: list[list[str]], room: str, than: str) -> bool:
+    earlier = chain(*takewhile(lambda rooms: than not in rooms, order))
+    return room in earlier
 
 
 def test_native_includes_run_one_way() -> None:
     none_of(native_files(), includes_of_later_rooms)
 
 
-def test_kernels_include_only_what_is_compiled_for_their_target() -> None:
-    none_of(sorted((NATIVE / "cpu").rglob("*.*")), includes_of_other_targets)
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+def test_the_rooms_of_a_backend_include_one_way(backend: str) -> None:
+    paths = [path for path in native_files() if path.is_relative_to(NATIVE / backend)]
+    none_of(paths, includes_of_later_rooms_of_a_backend)
+
+
+def test_a_native_room_is_seen_at_a_glance() -> None:
+    rooms = [NATIVE, *(path for path in NATIVE.rglob("*") if path.is_dir())]
+    entries = {str(room.relative_to(ROOT)): len(list(room.iterdir())) for room in rooms}
+    assert {name: n for name, n in entries.items() if n > MOST_NATIVE_ENTRIES} == {}
 
 
 def test_no_source_file_is_long() -> None:

@@ -121,8 +121,13 @@ def test_every_header_of_kernels_is_compiled() -> None:
 
 
 def test_a_header_that_is_left_out_is_named(tmp_path: Path) -> None:
-    (tmp_path / "kernels.cu").write_text('#include "cuda/kernels/gemm.cuh"\n')
-    (tmp_path / "gemm.cuh").write_text('#include "cuda/kernels/tile.cuh"\n')
-    for name in ("tile.cuh", "attention.cuh"):
-        (tmp_path / name).write_text("#pragma once\n")
-    assert headers_left_out(tmp_path) == ["attention.cuh"]
+    texts = {
+        "image/kernels.cu": '#include "cuda/gemm/gemm.cuh"\n',
+        "gemm/gemm.cuh": '#include "cuda/gemm/tile.cuh"\n',
+        "gemm/tile.cuh": "#pragma once\n",
+        "attention/attention.cuh": "#pragma once\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / "cuda" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cuda" / name).write_text(text)
+    assert headers_left_out(tmp_path) == ["cuda/attention/attention.cuh"]

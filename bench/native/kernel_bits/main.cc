@@ -13,9 +13,9 @@
 #include <string>
 
 #include "cases.h"
-#include "cuda/build.h"
-#include "cuda/driver.h"
-#include "cuda/kernel_image.h"
+#include "cuda/driver/build.h"
+#include "cuda/driver/driver.h"
+#include "cuda/image/kernel_image.h"
 #include "cuda_fixture.h"
 
 namespace {

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "cases.h"
-#include "cuda/attention_launch.h"
+#include "cuda/attention/attention_launch.h"
 #include "cuda_fixture.h"
 
 namespace pb::bench {

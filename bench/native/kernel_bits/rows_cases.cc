@@ -2,7 +2,7 @@
 #include <span>
 
 #include "cases.h"
-#include "cuda/rows_launch.h"
+#include "cuda/rows/rows_launch.h"
 #include "cuda_fixture.h"
 
 namespace pb::bench {

@@ -1,9 +1,9 @@
 // The MLP's activation: out = act(gate) * up, or act(gate), or gpt-oss's.
 #pragma once
 
-#include "cpu/kernels/math-inl.h"
 #include "cpu/kernels/rows-inl.h"
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/kernels/vec/math-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

@@ -4,11 +4,11 @@
 // columns nor the call that a row is in shows in a bit.
 #pragma once
 
-#include "cpu/kernels.h"
-#include "cpu/kernels/math-inl.h"
+#include "cpu/dispatch/kernels.h"
 #include "cpu/kernels/norm-inl.h"
 #include "cpu/kernels/rows-inl.h"
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/kernels/vec/math-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

@@ -4,9 +4,9 @@
 // (i / kWidth) % 4, and these are added up in a fixed tree. So the order hangs on `hidden` alone.
 #pragma once
 
-#include "cpu/kernels.h"
+#include "cpu/dispatch/kernels.h"
 #include "cpu/kernels/rows-inl.h"
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

@@ -2,8 +2,8 @@
 // full is loaded and stored, and how Activations are laid out.
 #pragma once
 
-#include "cpu/kernels.h"
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/dispatch/kernels.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

@@ -4,8 +4,8 @@
 // it, in one order: neither the channels nor the rows of a call show in a bit.
 #pragma once
 
-#include "cpu/kernels.h"
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/dispatch/kernels.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

@@ -2,10 +2,10 @@
 // arXiv:2408.00118). Number by number: nothing depends on what lies beside it.
 #pragma once
 
-#include "cpu/kernels.h"
-#include "cpu/kernels/math-inl.h"
+#include "cpu/dispatch/kernels.h"
 #include "cpu/kernels/rows-inl.h"
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/kernels/vec/math-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

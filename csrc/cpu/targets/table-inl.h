@@ -5,35 +5,35 @@
 #pragma once
 
 #include "cpu/kernels/activate-inl.h"
-#include "cpu/kernels/attention-inl.h"
+#include "cpu/kernels/attention/attention-inl.h"
 #ifdef __AVX512BF16__
-#include "cpu/kernels/attention_dot-inl.h"
+#include "cpu/kernels/attention/attention_dot-inl.h"
 #endif
 #include "cpu/kernels/delta-inl.h"
-#include "cpu/kernels/gemm-inl.h"
+#include "cpu/kernels/gemm/gemm-inl.h"
 #ifdef PB_DECODES_BF16
-#include "cpu/kernels/gemm_coded-inl.h"
+#include "cpu/kernels/gemm/gemm_coded-inl.h"
 #endif
-#include "cpu/kernels/gemm_fp8-inl.h"
-#include "cpu/kernels/gemm_groups-inl.h"
-#include "cpu/kernels/gemm_iq4_nl-inl.h"
-#include "cpu/kernels/gemm_mxfp4-inl.h"
-#include "cpu/kernels/gemm_q5_0-inl.h"
-#include "cpu/kernels/gemm_super_blocks-inl.h"
-#include "cpu/kernels/gemm_words-inl.h"
+#include "cpu/kernels/gemm/gemm_fp8-inl.h"
+#include "cpu/kernels/gemm/gemm_groups-inl.h"
+#include "cpu/kernels/gemm/gemm_iq4_nl-inl.h"
+#include "cpu/kernels/gemm/gemm_mxfp4-inl.h"
+#include "cpu/kernels/gemm/gemm_q5_0-inl.h"
+#include "cpu/kernels/gemm/gemm_super_blocks-inl.h"
+#include "cpu/kernels/gemm/gemm_words-inl.h"
 #ifdef __AMX_BF16__
 #include "cpu/kernels/amx/attention-inl.h"
 #include "cpu/kernels/amx/gemm-inl.h"
 #include "cpu/kernels/amx/gemm_bytes-inl.h"
 #include "cpu/kernels/amx/gemm_fp8-inl.h"
 #endif
-#include "cpu/kernels.h"
-#include "cpu/kernels/merge-inl.h"
+#include "cpu/dispatch/kernels.h"
+#include "cpu/kernels/attention/merge-inl.h"
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
 #include "cpu/kernels/neon/gemm_bf16-inl.h"
 #endif
+#include "cpu/kernels/attention/rope-inl.h"
 #include "cpu/kernels/norm-inl.h"
-#include "cpu/kernels/rope-inl.h"
 #include "cpu/kernels/short_conv-inl.h"
 #include "cpu/kernels/softcap-inl.h"
 

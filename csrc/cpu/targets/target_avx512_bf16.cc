@@ -7,7 +7,7 @@
 #if defined(__x86_64__)
 
 #define PB_CPU_TARGET avx512_bf16
-#define PB_CPU_VECTORS "cpu/kernels/vec_avx512.h"
+#define PB_CPU_VECTORS "cpu/kernels/vec/vec_avx512.h"
 #include "cpu/targets/table-inl.h"
 
 #endif

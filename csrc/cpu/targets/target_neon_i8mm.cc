@@ -5,7 +5,7 @@
 #if defined(__aarch64__)
 
 #define PB_CPU_TARGET neon_i8mm
-#define PB_CPU_VECTORS "cpu/kernels/vec_neon.h"
+#define PB_CPU_VECTORS "cpu/kernels/vec/vec_neon.h"
 #include "cpu/targets/table-inl.h"
 
 #endif

@@ -1,4 +1,4 @@
 // Any CPU.
 #define PB_CPU_TARGET scalar
-#define PB_CPU_VECTORS "cpu/kernels/vec_scalar.h"
+#define PB_CPU_VECTORS "cpu/kernels/vec/vec_scalar.h"
 #include "cpu/targets/table-inl.h"

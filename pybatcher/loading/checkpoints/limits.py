@@ -1,6 +1,6 @@
 """Upper limits of the sizes in a model's configuration, far above those of any real model.
 
-None is above the compiled engine's own (csrc/model/config.cc), which does not know the file.
+None is above the compiled engine's own (csrc/config/config.cc), which does not know the file.
 """
 
 from __future__ import annotations

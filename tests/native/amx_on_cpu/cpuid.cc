@@ -1,7 +1,8 @@
-// What csrc/cpu/cpuid.cc says of this CPU, and that it has tiles: instructions-inl.h is them.
+// What csrc/cpu/dispatch/cpuid.cc says of this CPU, and that it has tiles: instructions-inl.h is
+// them.
 #define x86_features features_but_tiles
 #define may_use_tiles may_use_real_tiles
-#include "../../../csrc/cpu/cpuid.cc"
+#include "../../../csrc/cpu/dispatch/cpuid.cc"
 #undef x86_features
 #undef may_use_tiles
 

@@ -1,7 +1,7 @@
 // Which queries the attention of a pass computes together.
 #include <set>
 
-#include "cpu/attention_plan.h"
+#include "cpu/attention/attention_plan.h"
 #include "cpu_fixture.h"
 
 namespace {

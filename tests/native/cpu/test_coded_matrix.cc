@@ -4,8 +4,8 @@
 #include <cmath>
 #include <set>
 
-#include "cpu/pack.h"
-#include "cpu/pack_coded.h"
+#include "cpu/weights/pack.h"
+#include "cpu/weights/pack_coded.h"
 #include "product_cases.h"
 
 namespace {

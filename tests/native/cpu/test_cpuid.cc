@@ -1,6 +1,6 @@
 // What is made of CPUID is what the run-time library of g++ makes of it.
 #include "check.h"
-#include "cpu/cpuid.h"
+#include "cpu/dispatch/cpuid.h"
 
 TEST(features_are_those_that_the_compiler_finds) {
   const pb::cpu::X86Features& f = pb::cpu::x86_features();

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "cpu/pack.h"
+#include "cpu/weights/pack.h"
 #include "cpu_fixture.h"
 
 namespace {

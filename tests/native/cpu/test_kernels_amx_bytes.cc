@@ -2,7 +2,7 @@
 // K. Those are held against sums in double by test_super_blocks.cc and test_mxfp4_matrix.cc.
 #include <cstring>
 
-#include "cpu/pack.h"
+#include "cpu/weights/pack.h"
 #include "kept_weight.h"
 #include "product_fixture.h"
 

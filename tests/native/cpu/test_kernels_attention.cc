@@ -1,7 +1,7 @@
 // Attention: against softmax in double, and bit for bit against itself in other chunks, batches and
 // threads.
 #include "attention_fixture.h"
-#include "cpu/kv_layout.h"
+#include "cpu/attention/kv_layout.h"
 
 namespace {
 

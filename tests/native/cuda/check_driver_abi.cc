@@ -6,7 +6,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "cuda/driver_api.h"
+#include "cuda/driver/driver_api.h"
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "check.h"
-#include "cuda/driver.h"
-#include "cuda/kernel_image.h"
+#include "cuda/driver/driver.h"
+#include "cuda/image/kernel_image.h"
 
 using pb::cuda::Build;
 using pb::cuda::Driver;

@@ -2,8 +2,8 @@
 // MXFP4): the bits of a bf16 product of the numbers that they stand for, from every kernel.
 #include <cmath>
 
-#include "cuda/kernels/expand_mxfp4.cuh"
-#include "cuda/kernels/expand_super.cuh"
+#include "cuda/weights/expand_mxfp4.cuh"
+#include "cuda/weights/expand_super.cuh"
 #include "gemm_fixture.h"
 
 namespace pb::cuda {

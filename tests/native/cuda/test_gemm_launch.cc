@@ -3,7 +3,7 @@
 #include <string>
 
 #include "check.h"
-#include "cuda/gemm_launch.h"
+#include "cuda/gemm/gemm_launch.h"
 
 namespace pb::cuda {
 namespace {

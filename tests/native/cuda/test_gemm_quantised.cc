@@ -1,6 +1,6 @@
 // CUDA's matrix products with int8 and int4 weights: the bits of a bf16 product of the numbers that
 // they stand for, from every kernel.
-#include "cuda/kernels/expand.cuh"
+#include "cuda/weights/expand.cuh"
 #include "gemm_fixture.h"
 
 namespace pb::cuda {

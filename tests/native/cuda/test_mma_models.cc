@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
-#include "cuda/kernels/swizzle.h"
-#include "cuda/kernels/wgmma.h"
+#include "cuda/device_code/swizzle.h"
+#include "cuda/device_code/wgmma.h"
 #include "cuda_fixture.h"
 
 namespace pb::cuda {

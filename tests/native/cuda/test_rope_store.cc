@@ -1,7 +1,7 @@
 // Rotary positions, norms of heads, the write of keys and values, and the copy of KV blocks.
-#include "base/dtype.h"
-#include "cuda/attention_launch.h"
+#include "cuda/attention/attention_launch.h"
 #include "cuda_fixture.h"
+#include "formats/dtype.h"
 
 namespace pb::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/rows_launch.h"
+#include "cuda/rows/rows_launch.h"
 #include "cuda_fixture.h"
 
 namespace pb::test {

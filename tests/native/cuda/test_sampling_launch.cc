@@ -8,7 +8,7 @@
 
 #include "check.h"
 #include "counted_heap.h"
-#include "cuda/sampling_launch.h"
+#include "cuda/sampling/sampling_launch.h"
 
 namespace pb::test {
 namespace {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "cuda/kernels/tma.h"
+#include "cuda/device_code/tma.h"
 #include "cuda_fixture.h"
 
 namespace pb::cuda {

@@ -1,6 +1,6 @@
-// In place of csrc/cuda/no_emulation.cc: the emulated GPU, and what tests in Python tell and ask
-// it.
-#include "cuda/emulation.h"
+// In place of csrc/cuda/driver/no_emulation.cc: the emulated GPU, and what tests in Python tell and
+// ask it.
+#include "cuda/driver/emulation.h"
 
 #include <cstdio>
 #include <cstdlib>

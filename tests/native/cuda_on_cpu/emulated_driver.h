@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <string>
 
-#include "cuda/driver_api.h"
+#include "cuda/driver/driver_api.h"
 
 namespace cuda_on_cpu {
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/driver_api.h"
+#include "cuda/driver/driver_api.h"
 #include "emulated_memory.h"
 #include "emulator.h"
 

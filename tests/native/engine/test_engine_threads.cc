@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/thread_pool.h"
 #include "check.h"
 #include "engine_fixture.h"
+#include "os/thread_pool.h"
 
 namespace pb::test {
 namespace {

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/rng.h"
 #include "check.h"
 #include "counted_heap.h"
 #include "model/forward.h"
 #include "model/input_order.h"
 #include "model/weights_cache.h"
 #include "naive_backend.h"
+#include "sampling/rng.h"
 #include "tiny_model.h"
 
 namespace pb::test {

@@ -237,7 +237,7 @@ TEST(progress_ends_at_the_whole_and_may_end_the_load) {
 }
 
 // Packed weights outlive the program that made them. If this fails, the layout has changed: raise
-// the layout's version (cpu/pack.h), then put the hashes that are printed here.
+// the layout's version (cpu/weights/pack.h), then put the hashes that are printed here.
 TEST(the_layout_is_the_one_of_its_version) {
   const std::map<std::string, uint64_t> expected = {
       {"avx512_amx 6 f32", 0x7ad879b7c6626e11u},   {"avx512_amx 6 bf16", 0x775561052106163fu},

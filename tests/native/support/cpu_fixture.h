@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/quantise.h"
-#include "base/rng.h"
 #include "check.h"
 #include "cpu/cpu_backend.h"
-#include "cpu/dispatch.h"
-#include "cpu/pack.h"
+#include "cpu/dispatch/dispatch.h"
+#include "cpu/weights/pack.h"
+#include "formats/quantise.h"
+#include "sampling/rng.h"
 
 namespace pb::test {
 

@@ -6,10 +6,10 @@
 #include <limits>
 #include <span>
 
-#include "base/dtype.h"
-#include "cuda/attention_launch.h"
-#include "cuda/attention_plan.h"
+#include "cuda/attention/attention_launch.h"
+#include "cuda/attention/attention_plan.h"
 #include "cuda_fixture.h"
+#include "formats/dtype.h"
 
 namespace pb::test {
 

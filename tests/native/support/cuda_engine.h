@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "cuda/cuda_backend.h"
+#include "cuda/backend/cuda_backend.h"
 #include "emulated_driver.h"
 #include "ops/backend.h"
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "check.h"
-#include "cuda/device.h"
-#include "cuda/kernels/device_code.h"
+#include "cuda/device_code/device_code.h"
+#include "cuda/driver/device.h"
 #include "emulated_driver.h"
 
 namespace pb::test {

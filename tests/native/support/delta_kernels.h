@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "cuda/recurrent_launch.h"
+#include "cuda/recurrent/recurrent_launch.h"
 #include "delta_fixture.h"
 #include "state_kernels.h"
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "cuda/sampling_launch.h"
+#include "cuda/sampling/sampling_launch.h"
 #include "cuda_fixture.h"
 
 namespace pb::test {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "cuda/expert_launch.h"
+#include "cuda/experts/expert_launch.h"
 #include "gemm_fixture.h"
 
 namespace pb::test {

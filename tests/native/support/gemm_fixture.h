@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/quantise.h"
-#include "cuda/gemm_launch.h"
-#include "cuda/pack.h"
+#include "cuda/gemm/gemm_launch.h"
+#include "cuda/weights/pack.h"
 #include "cuda_fixture.h"
+#include "formats/quantise.h"
 #include "kept_weight.h"
 
 namespace pb::test {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "base/dtype.h"
+#include "formats/dtype.h"
 
 namespace pb::test {
 

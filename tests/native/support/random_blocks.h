@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "base/rng.h"
-#include "base/super_block.h"
-#include "ops/tensor_view.h"
+#include "formats/super_block.h"
+#include "formats/tensor_view.h"
+#include "sampling/rng.h"
 
 namespace pb::test {
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "base/fp8.h"
-#include "base/rng.h"
-#include "ops/tensor_view.h"
+#include "formats/fp8.h"
+#include "formats/tensor_view.h"
+#include "sampling/rng.h"
 
 namespace pb::test {
 

@@ -1,7 +1,7 @@
 // The kernels of gated short convolutions on arrays that are exactly so large as they need be.
 #pragma once
 
-#include "cuda/recurrent_launch.h"
+#include "cuda/recurrent/recurrent_launch.h"
 #include "short_conv_fixture.h"
 #include "state_kernels.h"
 

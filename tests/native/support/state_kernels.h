@@ -5,8 +5,8 @@
 #include <cstring>
 #include <vector>
 
-#include "cuda/kernels/params_recurrent.h"
-#include "cuda/launch.h"
+#include "cuda/driver/launch.h"
+#include "cuda/recurrent/params_recurrent.h"
 #include "cuda_fixture.h"
 
 namespace pb::test {

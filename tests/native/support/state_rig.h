@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/heartbeat.h"
-#include "base/rng.h"
 #include "ops/backend.h"
+#include "sampling/rng.h"
 
 namespace pb::test {
 

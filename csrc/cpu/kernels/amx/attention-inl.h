@@ -7,12 +7,12 @@
 // (amx/attention_small_batch-inl.h).
 #pragma once
 
-#include "cpu/kernels.h"
+#include "cpu/dispatch/kernels.h"
 #include "cpu/kernels/amx/attention_small_batch-inl.h"
 #include "cpu/kernels/amx/tiles-inl.h"
-#include "cpu/kernels/attention-inl.h"
-#include "cpu/kernels/attention_bf16-inl.h"
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/kernels/attention/attention-inl.h"
+#include "cpu/kernels/attention/attention_bf16-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

@@ -6,10 +6,10 @@
 // zero, as operands and as results. Only which of several NaNs comes out may differ.
 #pragma once
 
-#include "cpu/kernels.h"
-#include "cpu/kernels/attention-inl.h"
-#include "cpu/kernels/softmax_bf16-inl.h"
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/dispatch/kernels.h"
+#include "cpu/kernels/attention/attention-inl.h"
+#include "cpu/kernels/attention/softmax_bf16-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

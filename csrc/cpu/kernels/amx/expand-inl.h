@@ -12,9 +12,9 @@
 // the first operand of a product takes, in two thirds of the time.
 #pragma once
 
-#include "cpu/kernels.h"
-#include "cpu/kernels/coded_runs-inl.h"
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/dispatch/kernels.h"
+#include "cpu/kernels/gemm/coded_runs-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
@@ -66,7 +66,7 @@ struct NoExpansion : EvenSteps<kStepNumbers * 2> {
   static constexpr bool kLines = false;
 };
 
-// Coded bf16 (cpu/pack_coded.h).
+// Coded bf16 (cpu/weights/pack_coded.h).
 struct CodedExpansion {
   static constexpr int kUnits = kStepNumbers / kCodedRun;  // runs
   static constexpr int kUnitBytes = kCodedBytes;

@@ -10,13 +10,13 @@
 
 #include <cstdint>
 
-#include "cpu/kernels.h"
-#include "cpu/kernels/gemm_groups-inl.h"
-#include "cpu/kernels/gemm_iq4_nl-inl.h"
-#include "cpu/kernels/gemm_mxfp4-inl.h"
-#include "cpu/kernels/gemm_q5_0-inl.h"
-#include "cpu/kernels/gemm_super_blocks-inl.h"
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/dispatch/kernels.h"
+#include "cpu/kernels/gemm/gemm_groups-inl.h"
+#include "cpu/kernels/gemm/gemm_iq4_nl-inl.h"
+#include "cpu/kernels/gemm/gemm_mxfp4-inl.h"
+#include "cpu/kernels/gemm/gemm_q5_0-inl.h"
+#include "cpu/kernels/gemm/gemm_super_blocks-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

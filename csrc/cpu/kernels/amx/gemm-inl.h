@@ -9,14 +9,14 @@
 // alike.
 #pragma once
 
-#include "cpu/kernels.h"
+#include "cpu/dispatch/kernels.h"
 #include "cpu/kernels/amx/expand-inl.h"
 #include "cpu/kernels/amx/gemm_small_m-inl.h"
 #include "cpu/kernels/amx/prefetch-inl.h"
 #include "cpu/kernels/amx/sums-inl.h"
 #include "cpu/kernels/amx/tiles-inl.h"
 #include "cpu/kernels/rows-inl.h"
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

@@ -10,11 +10,11 @@
 // are multiplied with them, and their sums, still near, are added up by vectors.
 #pragma once
 
-#include "cpu/kernels.h"
+#include "cpu/dispatch/kernels.h"
 #include "cpu/kernels/amx/expand_bytes-inl.h"
 #include "cpu/kernels/amx/tiles-inl.h"
-#include "cpu/kernels/gemm_rows-inl.h"
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/kernels/gemm/gemm_rows-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

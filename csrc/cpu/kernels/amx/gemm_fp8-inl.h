@@ -1,5 +1,5 @@
-// y = x W^T for FP8 weights (cpu/pack_fp8.h) on the tile unit (Intel AMX), for some packed weight
-// tiles and some rows of bf16.
+// y = x W^T for FP8 weights (cpu/weights/pack_fp8.h) on the tile unit (Intel AMX), for some packed
+// weight tiles and some rows of bf16.
 //
 // Every e4m3 number is one of bf16: a block of 128 k's is expanded without rounding, multiplied by
 // tdpbf16ps (gemm-inl.h says in which order) into sums that start at zero, and what it adds to an
@@ -7,14 +7,14 @@
 // the same instructions.
 #pragma once
 
-#include "cpu/kernels.h"
+#include "cpu/dispatch/kernels.h"
 #include "cpu/kernels/amx/expand-inl.h"
 #include "cpu/kernels/amx/gemm-inl.h"
 #include "cpu/kernels/amx/prefetch-inl.h"
 #include "cpu/kernels/amx/sums-inl.h"
 #include "cpu/kernels/amx/tiles-inl.h"
-#include "cpu/kernels/gemm_rows-inl.h"
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/kernels/gemm/gemm_rows-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

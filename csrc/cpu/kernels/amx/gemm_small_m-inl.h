@@ -8,12 +8,12 @@
 
 #include <cstdint>
 
-#include "cpu/kernels.h"
+#include "cpu/dispatch/kernels.h"
 #include "cpu/kernels/amx/expand-inl.h"
 #include "cpu/kernels/amx/prefetch-inl.h"
 #include "cpu/kernels/amx/sums-inl.h"
 #include "cpu/kernels/amx/tiles-inl.h"
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "cpu/kernels/amx/tile_shapes.h"
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

@@ -6,7 +6,7 @@
 // find room, so each of these stays where it is written.
 #pragma once
 
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

@@ -9,10 +9,10 @@
 
 #include <type_traits>
 
-#include "cpu/kernels.h"
-#include "cpu/kernels/gemm-inl.h"
-#include "cpu/kernels/gemm_rows-inl.h"
-#include "cpu/kernels/vec-inl.h"
+#include "cpu/dispatch/kernels.h"
+#include "cpu/kernels/gemm/gemm-inl.h"
+#include "cpu/kernels/gemm/gemm_rows-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

@@ -2,7 +2,7 @@
 // one of these bugs planted.
 #pragma once
 
-#include "cuda/kernels/device_code.h"
+#include "cuda/device_code/device_code.h"
 
 namespace pb::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // y = 2 x, each block one number; with one of these bugs planted.
 #pragma once
 
-#include "cuda/kernels/device_code.h"
+#include "cuda/device_code/device_code.h"
 
 namespace pb::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // y = x W^T with cp.async in two stages, ldmatrix and mma; with one of these bugs planted.
 #pragma once
 
-#include "cuda/kernels/device_code.h"
+#include "cuda/device_code/device_code.h"
 
 namespace pb::cuda {
 namespace {

@@ -2,7 +2,7 @@
 // these bugs planted.
 #pragma once
 
-#include "cuda/kernels/tma.h"
+#include "cuda/device_code/tma.h"
 
 namespace pb::cuda {
 namespace {

@@ -1,8 +1,8 @@
 // y = x W^T on wgmma, loaded by cp.async in two stages; with one of these bugs planted.
 #pragma once
 
-#include "cuda/kernels/swizzle.h"
-#include "cuda/kernels/wgmma.h"
+#include "cuda/device_code/swizzle.h"
+#include "cuda/device_code/wgmma.h"
 
 namespace pb::cuda {
 namespace {

@@ -1,0 +1,116 @@
+// Attention of a pass: shares the planned blocks of queries among the threads, and merges the
+// segments of each in a fixed order.
+//
+// The order is a tree over absolute positions: a node of level 0 is a segment; one of level l is
+// kFanOut nodes of level l - 1, merged in ascending order. Where the tree is cut for the threads
+// depends on how much there is to do, so that a long context beside many short ones keeps no thread
+// waiting; what is merged with what, and when, does not, and so neither do the bits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "cpu/attention/attention_plan.h"
+#include "cpu/dispatch/kernels.h"
+#include "ops/backend.h"
+#include "os/thread_pool.h"
+
+namespace pb::cpu {
+
+// The rows of Activations, for kernels to write to.
+struct RowsOut {
+  RowOut first;
+  int64_t row_bytes = 0;
+  int64_t group_stride = 0;
+
+  RowOut row(int64_t r) const {
+    RowOut out = first;
+    out.numbers = static_cast<std::byte*>(first.numbers) + r * row_bytes;
+    if (first.groups != nullptr) out.groups = first.groups + r * group_stride;
+    return out;
+  }
+};
+
+class AttentionRunner {
+ public:
+  AttentionRunner(const Kernels& kernels, ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
+
+  // Allocates for passes of at most max_rows rows, of layers with these storages of KV.
+  void prepare(int max_rows, int n_heads, std::span<const LayerStorage> storages);
+
+  // Implement Backend::plan and Backend::attention. Quantised rows: heads are whole groups.
+  void plan(const RowBatch& batch, int block_size);
+  void run(const float* qkv, const AttentionLayer& layer, const KvStorage& kv, const RowsOut& out);
+
+ private:
+  // A block that is cut into nodes of one level of the tree, from first_node on. The states of the
+  // nodes are kept as parts of their kv head, from first_part on.
+  struct Split {
+    int block;
+    int level;
+    int first_node;
+    int first_part;
+  };
+  // A block as a whole (split < 0), or one node of a split block.
+  struct Task {
+    int block;
+    int split;
+    int node;
+  };
+  // One block and one kv head.
+  struct Item {
+    AttentionArgs args;
+    QueryBlock queries;
+    std::span<const AttentionPlan::Member> members;
+    int first_segment;
+    int end_segment;
+  };
+  struct Pass {
+    const float* qkv;
+    const AttentionLayer* layer;
+    KvLayout layout;
+    const std::byte* keys;
+    const RowsOut* out;
+  };
+  // The nodes of an item that are computed already: those of a level, in slots of states_.
+  struct Done {
+    int level = -1;
+    int first_node = 0;
+    int first_slot = 0;
+  };
+
+  int64_t make_tasks(const AttentionLayer& layer);
+  void add_tasks(int block, int first_segment, int end_segment, int64_t most, int n_kv_heads);
+  Item make_item(const Pass& pass, int block, int kv_head) const;
+  void finish(const Pass& pass, int block, int kv_head, const SoftmaxState& state) const;
+  void expect(const Pass& pass, int64_t task, Item& item) const;
+  void run_task(const Pass& pass, int64_t task, int worker);
+  void finish_split(const Pass& pass, const Split& split, int kv_head, int worker);
+
+  void attend(const Item& item, int segment, float* scratch, const SoftmaxState& out) const;
+  void fold(const Item& item, int level, int node, int worker, const Done& done,
+            const SoftmaxState& out);
+  SoftmaxState fold_all(const Item& item, int worker, const Done& done);
+
+  float* scratch_at(int worker);
+  SoftmaxState state_at(int slot);
+  SoftmaxState state_at(int worker, int level);
+  int part_slot(int kv_head, int part) const;
+
+  const Kernels& kernels_;
+  ThreadPool& pool_;
+  std::vector<AttentionPlan> plans_;  // by storage of KV
+  const AttentionPlan* plan_ = nullptr;
+  size_t layer_group_ = 0;  // of the layer that is computed, and of plan_
+  int value_stride_ = 0;
+  int max_parts_ = 0;          // of all kv heads
+  int n_parts_ = 0;            // of a kv head
+  std::vector<Task> tasks_;    // of a kv head
+  std::vector<Split> splits_;  // of a kv head
+  AlignedBuffer scratch_;      // (threads, kAttentionScratch)
+  AlignedBuffer states_;       // slots: one a level for each thread, then max_parts_
+};
+
+}  // namespace pb::cpu

@@ -1,0 +1,102 @@
+#include "cpu/attention/attention_plan.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "cpu/dispatch/kernels.h"
+
+namespace pb::cpu {
+namespace {
+
+int end_of(const SequenceRows& sequence) { return sequence.first_position + sequence.n_rows; }
+
+}  // namespace
+
+// How many of the first n KV blocks are the same, until one is not.
+int AttentionPlan::same_kv_blocks(const SequenceRows& a, const SequenceRows& b, int n) const {
+  const int32_t* const table = a.block_tables[static_cast<size_t>(layer_group_)];
+  const int32_t* const other = b.block_tables[static_cast<size_t>(layer_group_)];
+  return static_cast<int>(std::mismatch(table, table + n, other).first - table);
+}
+
+void AttentionPlan::reserve(int max_rows, int group, int layer_group) {
+  group_ = group;
+  layer_group_ = layer_group;
+  // Full blocks, and at most one rest for each sequence, of which there are at most max_rows.
+  const size_t n_blocks =
+      static_cast<size_t>(max_rows) * group / kQueriesPerBlock + static_cast<size_t>(max_rows);
+  order_.reserve(static_cast<size_t>(max_rows));
+  blocks_.reserve(n_blocks);
+  members_.reserve(n_blocks);
+}
+
+// Sorted by their KV blocks, sequences that share a beginning are neighbours, and what two of them
+// share is the least that neighbours between them share.
+void AttentionPlan::order(const RowBatch& batch, int kv_blocks_per_segment) {
+  order_.clear();
+  for (const SequenceRows& sequence : batch.sequences) {
+    order_.push_back({&sequence, end_of(sequence) / kSegment, 0, 0, 0, 0});
+  }
+  std::sort(order_.begin(), order_.end(), [&](const Entry& a, const Entry& b) {
+    const int n = std::min(a.n_whole, b.n_whole) * kv_blocks_per_segment;
+    const int same = same_kv_blocks(*a.sequence, *b.sequence, n);
+    if (same < n) {
+      const auto group = static_cast<size_t>(layer_group_);
+      return a.sequence->block_tables[group][same] < b.sequence->block_tables[group][same];
+    }
+    return std::tie(a.n_whole, a.sequence) < std::tie(b.n_whole, b.sequence);
+  });
+  int longest = 0;
+  for (size_t i = 0; i < order_.size(); ++i) {
+    Entry& entry = order_[i];
+    entry.rank = entry.prefix_group = static_cast<int>(i);
+    if (i > 0) {
+      const Entry& before = order_[i - 1];
+      const int n = std::min(before.n_whole, entry.n_whole) * kv_blocks_per_segment;
+      entry.shared = same_kv_blocks(*before.sequence, *entry.sequence, n) / kv_blocks_per_segment;
+      if (entry.shared > 0) entry.prefix_group = before.prefix_group;
+    }
+    longest = std::max(entry.shared > 0 ? longest : 0, end_of(*entry.sequence));
+    order_[static_cast<size_t>(entry.prefix_group)].longest = longest;
+  }
+  for (Entry& entry : order_)
+    entry.longest = order_[static_cast<size_t>(entry.prefix_group)].longest;
+  std::sort(order_.begin(), order_.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(b.longest, a.prefix_group, a.rank) <
+           std::tie(a.longest, b.prefix_group, b.rank);
+  });
+}
+
+void AttentionPlan::add_full_blocks(const Entry& entry) {
+  const int queries = entry.sequence->n_rows * group_;
+  for (int first = 0; queries - first >= kQueriesPerBlock; first += kQueriesPerBlock) {
+    blocks_.push_back({static_cast<int>(members_.size()), 1, kQueriesPerBlock});
+    members_.push_back({entry.sequence, first, kQueriesPerBlock, 0});
+  }
+}
+
+void AttentionPlan::add_rest(const Entry& entry) {
+  shared_ = std::min(shared_, entry.shared);
+  const int n = entry.sequence->n_rows * group_ % kQueriesPerBlock;
+  if (n == 0) return;
+  const bool joins = shared_ > 0 && blocks_.back().n_queries + n <= kQueriesPerBlock;
+  if (!joins) {
+    blocks_.push_back({static_cast<int>(members_.size()), 0, 0});
+    shared_ = 0;
+  }
+  members_.push_back({entry.sequence, entry.sequence->n_rows * group_ - n, n, shared_});
+  blocks_.back().n_members += 1;
+  blocks_.back().n_queries += n;
+  shared_ = entry.n_whole;
+}
+
+void AttentionPlan::make(const RowBatch& batch, int block_size) {
+  order(batch, kSegment / block_size);
+  blocks_.clear();
+  members_.clear();
+  for (const Entry& entry : order_) add_full_blocks(entry);
+  shared_ = 0;  // nothing joins a full block
+  for (const Entry& entry : order_) add_rest(entry);
+}
+
+}  // namespace pb::cpu

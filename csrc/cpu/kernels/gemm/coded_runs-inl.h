@@ -1,0 +1,52 @@
+// Reads a coded tile of bf16 weights (cpu/weights/pack_coded.h), run by run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/dispatch/kernels.h"
+#include "cpu/kernels/vec/vec-inl.h"
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+constexpr int kRunVectors = 4;
+constexpr int kCodedRun = kRunVectors * 2 * kWidth;  // numbers
+constexpr int kCodedBytes = coded_run_bytes(kCodedRun);
+
+// Where decoding of a tile has come to.
+struct CodedCursor {
+  const uint8_t* high_bytes;
+  const CodedPatch* patch;
+  const uint8_t* from;
+  int run = 0;
+};
+
+PB_INLINE CodedCursor begin_coded(const GemmArgs& args, int tile) {
+  const auto* at = static_cast<const uint8_t*>(args.weights);
+  at += tile * static_cast<size_t>(reinterpret_cast<const CodedHead*>(at)->tile_bytes);
+  const auto* head = reinterpret_cast<const CodedHead*>(at);
+  return {head->high_bytes, reinterpret_cast<const CodedPatch*>(at + sizeof(CodedHead)),
+          at + head->runs_at};
+}
+
+// Puts in place the high bytes of the next n runs that have no codes.
+template <int n>
+PB_INLINE void patch_runs(CodedCursor& at, uint16_t* numbers) {
+  for (; at.patch->run < at.run + n; ++at.patch) {
+    uint16_t& number = numbers[(at.patch->run - at.run) * kCodedRun + at.patch->place];
+    number = static_cast<uint16_t>(at.patch->high << 8 | (number & 0xff));
+  }
+}
+
+PB_INLINE void store_run(const Pairs (&run)[kRunVectors], uint16_t* to) {
+#pragma GCC unroll 4
+  for (int v = 0; v < kRunVectors; ++v) store_pairs(to + v * 2 * kWidth, run[v]);
+}
+PB_INLINE void load_run(const uint16_t* from, Pairs (&run)[kRunVectors]) {
+#pragma GCC unroll 4
+  for (int v = 0; v < kRunVectors; ++v) run[v] = load_pairs(from + v * 2 * kWidth);
+}
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET

@@ -1,0 +1,166 @@
+// y = x W^T for one coded tile of bf16 weights (cpu/weights/pack_coded.h) and some rows.
+//
+// Numbers are put together exactly and multiplied as those of plain bf16 tiles are: the same bits.
+// The first rows to pass decode them as they come from memory, for others a block of K at a time.
+#pragma once
+
+#include "cpu/dispatch/kernels.h"
+#include "cpu/kernels/gemm/coded_runs-inl.h"
+#include "cpu/kernels/gemm/gemm-inl.h"
+#include "cpu/kernels/gemm/gemm_rows-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+static_assert(Bf16Product::kStep == 2 && kCodedRun == 2 * kTileColumns);
+
+struct CodedScratch {
+  alignas(64) float parked[kRowChunk * kTileColumns];
+  alignas(64) uint16_t numbers[kLargeBlock / sizeof(uint16_t)];
+};
+
+// Whether registers suffice to decode and multiply so many rows in one loop, and to multiply
+// numbers out of those that they were decoded in.
+template <int kRows>
+constexpr bool kDecodesBeside = kRegisters == 32 || kRows <= 2;
+template <int kRows>
+constexpr bool kMultipliesDecoded = kBf16Products || kRows <= 2;
+
+// sum += a run times the same of each row.
+template <int kRows>
+PB_INLINE void add_run_products(const Pairs (&run)[kTileVectors], const Bf16Product::Operand* x,
+                                int64_t stride, Vec (&sum)[kRows][kTileVectors]) {
+#ifdef __AVX512BF16__
+  add_column_products(run, x, stride, sum);
+#else
+#pragma GCC unroll 2
+  for (int parity = 0; parity < 2; ++parity) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kTileVectors; ++v) {
+      const Vec column = parity == 0 ? even(run[v]) : odd(run[v]);
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+        sum[r][v] = mul_add(column, set1(x[r * stride + parity]), sum[r][v]);
+      }
+    }
+  }
+#endif
+}
+
+// The next a.n_k / 2 runs times the same of some rows. kKeeps: writes numbers (runs, kCodedRun).
+template <bool kKeeps, int kRows>
+inline __attribute__((noinline)) void coded_block(const BlockArgs<Bf16Product>& a, CodedCursor& at,
+                                                  uint16_t* numbers) {
+  // Runs that take turns where they are not kept: a store takes its time to be seen.
+  constexpr int kTurns = 4;
+  alignas(64) uint16_t turns[kTurns][kCodedRun];
+  Vec sum[kRows][kTileVectors];
+  begin_sums(a.sums, sum);
+  const HighBytes high_bytes = load_high_bytes(at.high_bytes);
+  CodedCursor c = at;
+  const Bf16Product::Operand* x = a.x;
+  for (const int end = c.run + a.n_k / 2; c.run < end; ++c.run) {
+    if (a.prefetches) prefetch(c.from, kCodedBytes);
+    uint16_t* const to = kKeeps ? numbers : turns[c.run % kTurns];
+    Pairs run[kTileVectors];
+    decode(c.from, high_bytes, run);
+    const bool is_patched = __builtin_expect(c.patch->run == c.run, 0);
+    if (kKeeps || !kMultipliesDecoded<kRows> || is_patched) store_run(run, to);
+    if (is_patched) {
+      patch_runs<1>(c, to);
+      load_run(to, run);
+    }
+    if constexpr (kMultipliesDecoded<kRows>) {
+      add_run_products(run, x, a.x_stride, sum);
+    } else {
+      Bf16Product::step(to, x, a.x_stride, sum);
+    }
+    if (kKeeps) numbers += kCodedRun;
+    c.from += kCodedBytes;
+    x += 2;
+  }
+  at = c;
+  end_sums(a.sums, sum);
+}
+
+// Writes numbers (n_runs, kCodedRun) of the next runs.
+inline __attribute__((noinline)) void decode_runs(CodedCursor& at, int n_runs, bool prefetches,
+                                                  uint16_t* numbers) {
+  const HighBytes high_bytes = load_high_bytes(at.high_bytes);
+  CodedCursor c = at;
+  for (const int end = c.run + n_runs; c.run < end; ++c.run) {
+    if (prefetches) prefetch(c.from, kCodedBytes);
+    Pairs run[kTileVectors];
+    decode(c.from, high_bytes, run);
+    store_run(run, numbers);
+    patch_runs<1>(c, numbers);
+    c.from += kCodedBytes;
+    numbers += kCodedRun;
+  }
+  at = c;
+}
+
+template <int kRows>
+PB_INLINE void decode_and_multiply(BlockArgs<Bf16Product> a, CodedCursor& at, bool keeps,
+                                   uint16_t* numbers) {
+  if constexpr (kDecodesBeside<kRows>) {
+    if (keeps) {
+      coded_block<true, kRows>(a, at, numbers);
+    } else {
+      coded_block<false, kRows>(a, at, nullptr);
+    }
+    return;
+  }
+  constexpr int kNearK = 32;  // whose numbers stay near until they are multiplied
+  const BlockSums sums = a.sums;
+  const int n_k = a.n_k;
+  const bool prefetches = a.prefetches;
+  a.prefetches = false;  // the numbers are near
+  const int step = keeps ? n_k : kNearK;
+  for (int k = 0; k < n_k; k += step) {
+    a.n_k = n_k - k < step ? n_k - k : step;
+    a.sums.first = sums.first && k == 0;
+    a.sums.last = sums.last && k + a.n_k == n_k;
+    decode_runs(at, a.n_k / 2, prefetches, numbers);
+    gemm_block<Bf16Product, kRows>(a);
+    a.x += a.n_k;
+  }
+}
+
+inline void coded_tile(const GemmArgs& args, int tile, int row_begin, int row_end, void* scratch) {
+  const int n_k = (args.n_in + 1) / 2 * 2;
+  const auto* x = static_cast<const Bf16Product::Operand*>(args.x);
+  auto* const own = static_cast<CodedScratch*>(scratch);
+  const CodedCursor begin = begin_coded(args, tile);
+  CodedCursor at = begin;
+  const auto k_block = [](int rows) {
+    return block_bytes(rows) / static_cast<int>(kTileColumns * sizeof(uint16_t));
+  };
+  // Narrow vectors, and what is decoded for other rows too, are not as fast as weights come.
+  const bool prefetches = args.prefetch_quick || kRegisters == 16 || row_end - row_begin > kMaxRows;
+  const auto multiply = [&](const RowBlock& rows) {
+    BlockArgs<Bf16Product> block{own->numbers,  x + rows.row * args.x_stride + rows.k,
+                                 args.x_stride, rows.k_end - rows.k,
+                                 false,         0,
+                                 rows.sums};
+    if (rows.first) {
+      if (rows.k == 0) at = begin;
+      block.prefetches = rows.fresh && prefetches;
+      with_count<kMaxRows>(rows.rows, [&]<int kRows>() {
+        decode_and_multiply<kRows>(block, at, !rows.alone, own->numbers);
+      });
+      return;
+    }
+    if (rows.half_ahead >= 0) {
+      block.ahead = reinterpret_cast<intptr_t>(at.from) - reinterpret_cast<intptr_t>(own->numbers) +
+                    rows.half_ahead * kHalfLines<kStepBytes<Bf16Product>> * 64;
+    }
+    with_count<kMaxRows>(rows.rows, [&]<int kRows>() { gemm_block<Bf16Product, kRows>(block); });
+  };
+  for_blocks<kMaxRows, kTileColumns>(args, tile, row_begin, row_end, n_k, k_block, own->parked,
+                                     multiply);
+}
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET

@@ -1,0 +1,282 @@
+// y = x W^T for one packed tile of quantised weights and some rows of quantised activations.
+//
+// In a group of 32 along K the products of whole numbers are summed exactly; what a group adds to
+// an output is fma(float(sum), weight scale * activation scale, output), group after group. Weights
+// lie a zero point above their value, so that they are the unsigned operand of vpdpbusd: the exact
+// sum starts where that is taken back, by the sum of the row's whole numbers. The zero point is one
+// of the dtype, or a byte of each column and group.
+#pragma once
+
+#include <bit>
+#include <type_traits>
+
+#include "cpu/dispatch/kernels.h"
+#include "cpu/kernels/gemm/gemm_rows-inl.h"
+#include "cpu/kernels/vec/even_groups-inl.h"
+#ifdef __ARM_FEATURE_MATMUL_INT8
+#include "cpu/kernels/gemm/pair_sums_neon-inl.h"
+#endif
+#include "cpu/kernels/rows-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+constexpr int kGroupTileVectors = kRegisters == 32 ? 2 : 1;
+constexpr int kGroupTileColumns = kGroupTileVectors * kWidth;
+// Bytes of a tile that a block of K takes where several blocks of rows pass over it.
+constexpr int kGroupBlock = 65536;
+
+// f16 scales of a group.
+struct F16Scales {
+  static constexpr int kScaleBytes = kGroupTileColumns * 2;
+  static PB_INLINE Vec scale(const uint8_t* w, int v) {
+    return load_f16(reinterpret_cast<const uint16_t*>(w) + v * kWidth);
+  }
+};
+
+struct Int8Weights : F16Scales {
+  static constexpr int16_t kZeroPoint = 128;
+  static constexpr int kRowsOfQuads = 8;
+  // Rows of a register block: their whole sums and their float sums fill the registers.
+  static constexpr int kMaxRows = kByteProducts || kSignedBytes ? 6 : 4;
+  using Sum = WholeByteSums;
+  // The bytes of a vector's columns of four k's, of the group's from 16 half + 4 j on.
+  static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
+    return load_quads(w + (half * kRowsOfQuads / 2 + j) * 4 * kGroupTileColumns);
+  }
+  // sums[r][v] += quads of row j times those of each row of x, which starts at the group.
+  template <int kRows>
+  static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,
+                             Sum (&sums)[kRows][kGroupTileVectors]) {
+    Bytes column[kGroupTileVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      column[v] = bytes_of(load_quads(w + v * 4 * kWidth));
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+      const QuadFactor f = quad_factor(x + r * stride + 4 * j);
+#pragma GCC unroll 2
+      for (int v = 0; v < kGroupTileVectors; ++v) {
+        sums[r][v] = add_products(sums[r][v], column[v], f);
+      }
+    }
+  }
+};
+
+struct Int4Weights : F16Scales {
+  static constexpr int16_t kZeroPoint = 8;
+  static constexpr int kRowsOfQuads = 4;
+  static constexpr int kMaxRows = 6;
+  using Sum = ByteSums;
+  static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
+    const Quads both = load_quads(w + j * 4 * kGroupTileColumns);
+    return half == 0 ? low_nibbles(both) : high_nibbles(both);
+  }
+  template <int kRows>
+  static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,
+                             Sum (&sums)[kRows][kGroupTileVectors]) {
+    Quads low[kGroupTileVectors], high[kGroupTileVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      const Quads both = load_quads(w + v * 4 * kWidth);
+      low[v] = low_nibbles(both);
+      high[v] = high_nibbles(both);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+      const QuadFactor f = quad_factor(x + r * stride + 4 * j);
+#pragma GCC unroll 2
+      for (int v = 0; v < kGroupTileVectors; ++v) {
+        sums[r][v] = add_products(sums[r][v], low[v], f);
+      }
+      const QuadFactor g = quad_factor(x + r * stride + kGroupSize / 2 + 4 * j);
+#pragma GCC unroll 2
+      for (int v = 0; v < kGroupTileVectors; ++v) {
+        sums[r][v] = add_products(sums[r][v], high[v], g);
+      }
+    }
+  }
+};
+
+struct Int4ZpWeights : Int4Weights {
+  static constexpr int16_t kZeroPoint = 0;  // lies in the tile
+};
+
+// Whether the zero points of columns follow their scales.
+template <typename Weights>
+constexpr bool kStoresZeros = Weights::kZeroPoint == 0;
+template <typename Weights>
+constexpr int kFactorBytes = Weights::kScaleBytes + (kStoresZeros<Weights> ? kGroupTileColumns : 0);
+// Steps of a group; rows of quads beyond them hold what all of them read.
+template <typename Weights>
+constexpr int kGroupSteps = Weights::kRowsOfQuads;
+template <typename Weights>
+constexpr int kGroupBytes = kFactorBytes<Weights> + Weights::kRowsOfQuads * 4 * kGroupTileColumns;
+
+// Whether products are those of numbers without a zero point.
+template <typename Weights>
+constexpr bool kHasZeroTaken = kSignedBytes && std::is_same_v<typename Weights::Sum, WholeByteSums>;
+
+// What takes back what zero points, those of vector v of the group at w, add to the products with a
+// row's group.
+template <typename Weights>
+PB_INLINE Ints zero_point_products(const uint8_t* w, int v, const RowGroup& group) {
+  if constexpr (kStoresZeros<Weights>) {
+    const Ints minus = sub_ints(set1_int(0), load_unsigned(w + Weights::kScaleBytes + v * kWidth));
+    return pair_products(pair_up(minus, minus, 0), group.halves);
+  } else if constexpr (kRowZeroPoint % Weights::kZeroPoint == 0) {
+    constexpr unsigned kRatio = kRowZeroPoint / Weights::kZeroPoint;
+    return shift_right<std::countr_zero(kRatio)>(set1_int(group.zero_products));
+  } else {
+    return pair_products(set1_pair(-Weights::kZeroPoint, -Weights::kZeroPoint), group.halves);
+  }
+}
+
+struct GroupBlockArgs {
+  const uint8_t* w;  // first group of the block
+  const int8_t* x;   // first row, first group
+  int64_t x_stride;
+  const RowGroup* groups;  // first row, first group
+  int64_t group_stride;
+  int n_groups;
+  bool prefetches;
+  ptrdiff_t ahead;  // of prefetch_half; 0: not
+  BlockSums sums;
+};
+
+template <typename Weights, int kRows>
+inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
+  Vec sum[kRows][kGroupTileVectors];
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      sum[r][v] = begin_sum(a.sums, kGroupTileColumns, r, v);
+    }
+  }
+  const uint8_t* w = a.w;
+  const int8_t* x = a.x;
+  const RowGroup* groups = a.groups;
+  for (int g = 0; g < a.n_groups; ++g) {
+    if (kRows > 1 && a.prefetches) prefetch(w, kGroupBytes<Weights>);
+    if (kRows > 1 && a.ahead != 0) prefetch_half<kGroupBytes<Weights>>(w, a.ahead);
+    typename Weights::Sum whole[kRows][kGroupTileVectors];
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kGroupTileVectors; ++v) {
+        whole[r][v] = typename Weights::Sum();
+        if constexpr (!kNarrowSums && !kHasZeroTaken<Weights>) {
+          whole[r][v] = zero_point_products<Weights>(w, v, groups[r * a.group_stride]);
+        }
+      }
+    }
+    const auto step = [&](int j) __attribute__((always_inline)) {
+      if (kRows == 1 && a.prefetches) {
+        prefetch_in_step<kGroupBytes<Weights>, kGroupSteps<Weights>>(w, j);
+      }
+      Weights::step(w + kFactorBytes<Weights> + j * 4 * kGroupTileColumns, j, x, a.x_stride, whole);
+    };
+    if constexpr (kRows == 1 && kNarrowSums) {  // waits for memory: short code sees further ahead
+#pragma GCC unroll 2
+      for (int j = 0; j < kGroupSteps<Weights>; ++j) step(j);
+#ifdef __ARM_FEATURE_MATMUL_INT8
+    } else if constexpr (kRows > 1 && HasNumbers<Weights>) {
+      constexpr int kNumbers = Weights::kRowsOfQuads * 4 * kGroupTileColumns;  // end the group
+      PairSums pairs(whole);
+      pairs.template add<Weights>(w + kGroupBytes<Weights> - kNumbers, 0, x, a.x_stride);
+      pairs.template add<Weights>(w + kGroupBytes<Weights> - kNumbers, 1, x, a.x_stride);
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+        for (int v = 0; v < kGroupTileVectors; ++v) whole[r][v] = pairs.of(r, v);
+      }
+#endif
+    } else {
+#pragma GCC unroll 8
+      for (int j = 0; j < kGroupSteps<Weights>; ++j) step(j);
+    }
+    Vec scale[kGroupTileVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      scale[v] = Weights::scale(w, v);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+      const RowGroup& group = groups[r * a.group_stride];
+      const Vec row_scale = set1(group.scale);
+#pragma GCC unroll 2
+      for (int v = 0; v < kGroupTileVectors; ++v) {
+        Ints products = total(whole[r][v]);
+        if constexpr (kNarrowSums && !kHasZeroTaken<Weights>)
+          products = add_ints(products, zero_point_products<Weights>(w, v, group));
+        sum[r][v] = mul_add(to_float(products), mul(scale[v], row_scale), sum[r][v]);
+      }
+    }
+    w += kGroupBytes<Weights>;
+    x += kGroupSize;
+    ++groups;
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      end_sum(a.sums, kGroupTileColumns, r, v, sum[r][v]);
+    }
+  }
+}
+
+// The product of weights in groups: blocks of K are groups.
+template <typename Weights>
+struct GroupProduct {
+  static constexpr int kLength = kGroupSize;  // of a block of K
+  static constexpr int kBytes = kGroupBytes<Weights>;
+  static constexpr int kMaxRows = Weights::kMaxRows;
+  // Whether so many rows take no longer than the weights take to come from memory: of int8 all, or
+  // with narrow vectors, which take twice the instructions, two.
+  static constexpr bool is_quick(int rows) {
+    return rows == 1 || (std::is_same_v<Weights, Int8Weights> && (kWidth == 16 || rows == 2));
+  }
+  template <int kRows>
+  static PB_INLINE void block(const GroupBlockArgs& a) {
+    group_block<Weights, kRows>(a);
+  }
+};
+
+template <typename Product>
+inline void group_tile(const GemmArgs& args, int tile, int row_begin, int row_end, void* scratch) {
+  constexpr int kLength = Product::kLength;
+  const int n_blocks = (args.n_in + kLength - 1) / kLength;
+  const auto* w = static_cast<const uint8_t*>(args.weights) +
+                  static_cast<size_t>(tile) * n_blocks * Product::kBytes;
+  const auto* x = static_cast<const int8_t*>(args.x);
+  const auto k_block = [](int) { return kGroupBlock / Product::kBytes; };
+  const auto multiply = [&](const RowBlock& at) {
+    const GroupBlockArgs block{w + static_cast<size_t>(at.k) * Product::kBytes,
+                               x + at.row * args.x_stride + at.k * kLength,
+                               args.x_stride,
+                               args.groups + at.row * args.group_stride +
+                                   static_cast<int64_t>(at.k) * (kLength / kGroupSize),
+                               args.group_stride,
+                               at.k_end - at.k,
+                               at.fresh && (args.prefetch_quick || !Product::is_quick(at.rows)),
+                               at.distance_ahead<Product::kBytes>(at.k_end - at.k),
+                               at.sums};
+    with_count<Product::kMaxRows>(at.rows,
+                                  [&]<int kRows>() { Product::template block<kRows>(block); });
+  };
+  for_blocks<Product::kMaxRows, kGroupTileColumns>(args, tile, row_begin, row_end, n_blocks,
+                                                   k_block, static_cast<float*>(scratch), multiply);
+}
+
+template <typename Product>
+constexpr ProductKernel kGroupKernel = {{kGroupTileColumns},
+                                        RowFormat::kInt8,
+                                        kScratch<kGroupTileColumns>,
+                                        kTilesPerCall,
+                                        each_tile<group_tile<Product>>};
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET

@@ -1,0 +1,49 @@
+// y = x W^T for one packed tile of IQ4_NL weights (cpu/weights/pack.h) and some rows of quantised
+// activations, as in gemm_groups-inl.h: a code's whole number of eight bits is looked up by it.
+#pragma once
+
+#include "cpu/dispatch/kernels.h"
+#include "cpu/kernels/gemm/gemm_groups-inl.h"
+#include "cpu/kernels/gemm/gemm_mxfp4-inl.h"
+#include "cpu/kernels/vec/vec-inl.h"
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+// The numbers of the codes, and the zero point.
+struct Iq4NlBytes {
+  alignas(16) uint8_t of_codes[16];
+
+  constexpr Iq4NlBytes() : of_codes() {
+    for (int i = 0; i < 16; ++i) {
+      of_codes[i] = static_cast<uint8_t>(kIq4NlCodes[i] + Int8Weights::kZeroPoint);
+    }
+  }
+};
+constexpr Iq4NlBytes kIq4NlBytes;
+
+struct Iq4NlWeights : F16Scales {
+  static constexpr int16_t kZeroPoint = Int8Weights::kZeroPoint;
+  static constexpr int kRowsOfQuads = 4;
+  static constexpr int kMaxRows = kByteProducts ? 6 : 4;
+  using Sum = WholeByteSums;
+
+  // The bytes of a vector's columns of four k's, of the group's from 16 half + 4 j on.
+  static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
+    return looked_up(kIq4NlBytes.of_codes, Int4Weights::numbers(w, half, j));
+  }
+  template <int kRows>
+  static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,
+                             Sum (&sums)[kRows][kGroupTileVectors]) {
+    Bytes low[kGroupTileVectors], high[kGroupTileVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      low[v] = bytes_of(numbers(w + v * 4 * kWidth, 0, 0));
+      high[v] = bytes_of(numbers(w + v * 4 * kWidth, 1, 0));
+    }
+    add_halves(low, high, j, x, stride, sums);
+  }
+};
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET

@@ -1,0 +1,55 @@
+#include "cpu/weights/pack_fp8.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "formats/fp8.h"
+
+namespace pb::cpu {
+namespace {
+
+static_assert(kFp8BlockSize == kFp8Block);
+
+constexpr int kPair = 2;  // bytes of a column that lie together
+
+int64_t block_at(int64_t index, int tile_columns) {
+  return index * tile_columns * static_cast<int64_t>(sizeof(Fp8Block));
+}
+int64_t scale_at(int column) { return int64_t{column} * 4; }
+// Of byte i of a block, an even one and the next.
+int64_t pair_at(int i, int tile_columns, int column) {
+  return scale_at(tile_columns) + (int64_t{i} / kPair * tile_columns + column) * kPair;
+}
+
+}  // namespace
+
+size_t fp8_tile_bytes(int n_in, int tile_columns) {
+  return static_cast<size_t>(block_at(n_in / kFp8Block, tile_columns));
+}
+
+void pack_fp8(Stack& stack, int64_t row, int64_t k, DType, const TileLayout& layout, int column,
+              std::byte* tile) {
+  if (k % kFp8Block != 0) return;
+  const Stack::Row from = stack.row(row);
+  const Fp8Block block = read_fp8_block(*from.view, from.row, k / kFp8Block);
+  const bool scale_fits = std::isfinite(block.scale * kGreatestE4m3);  // times 2^8 too
+  std::byte* to = tile + block_at(k / kFp8Block, layout.columns);
+  std::memcpy(to + scale_at(column), &block.scale, sizeof(block.scale));
+  for (int i = 0; i < kFp8Block; i += kPair) {
+    for (int at = i; at < i + kPair; ++at) {
+      if (!scale_fits || is_no_e4m3(block.bytes[at])) stack.note_bad(row, k + at);
+    }
+    std::memcpy(to + pair_at(i, layout.columns, column), block.bytes + i, kPair);
+  }
+}
+
+float fp8_number(const std::byte* tile, int64_t k, int tile_columns, int column) {
+  const std::byte* from = tile + block_at(k / kFp8Block, tile_columns);
+  const int i = static_cast<int>(k % kFp8Block);
+  float scale;
+  std::memcpy(&scale, from + scale_at(column), sizeof(scale));
+  const std::byte byte = from[pair_at(i, tile_columns, column) + i % kPair];
+  return e4m3_to_f32(static_cast<uint8_t>(byte)) * scale;
+}
+
+}  // namespace pb::cpu

@@ -1,0 +1,28 @@
+// FP8 (formats/fp8.h) as the matrix products read it.
+//
+// A tile is (n_in / 128) blocks of
+//   scales (columns) f32
+//   (64, columns, 2) bytes of numbers: pairs of k, as bf16 tiles have them
+// Outputs that do not exist are zero.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/dispatch/kernels.h"
+#include "formats/dtype.h"
+#include "formats/read_tensor.h"
+
+namespace pb::cpu {
+
+size_t fp8_tile_bytes(int n_in, int tile_columns);
+
+// Where k begins a block, writes that block of a row of the stack, whose parts are of kFp8, to its
+// column of a tile, and notes what is no number or too great for a product.
+void pack_fp8(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLayout& layout,
+              int column, std::byte* tile);
+
+// Number k of a column of a tile.
+float fp8_number(const std::byte* tile, int64_t k, int tile_columns, int column);
+
+}  // namespace pb::cpu

@@ -1,0 +1,187 @@
+// The Backend of NVIDIA GPUs.
+//
+// Operations put launches into the device's one stream and return; finish() waits for all of them.
+// What a pass needs of the host (tokens, block tables, work lists, how rows are sampled) is
+// gathered in pinned memory and copied at once.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cuda/attention/attention_launch.h"
+#include "cuda/attention/attention_plan.h"
+#include "cuda/backend/cuda_experts.h"
+#include "cuda/backend/cuda_recurrent.h"
+#include "cuda/backend/decode_graphs.h"
+#include "cuda/backend/pass_memory.h"
+#include "cuda/driver/device.h"
+#include "cuda/gemm/gemm_launch.h"
+#include "cuda/sampling/sampling_launch.h"
+#include "ops/backend.h"
+#include "os/thread_pool.h"
+
+namespace pb::cuda {
+
+struct CudaOptions {
+  bool graphs = true;  // decode passes are launched as graphs
+  bool tma = true;     // where the GPU can: tiles of large products are copied by tensor maps
+};
+
+class CudaBackend final : public Backend, public EncoderOperations {
+ public:
+  // name: of the device, as users know it. n_threads: of the host, which pack weights.
+  CudaBackend(std::unique_ptr<Device> device, std::string name, int n_threads,
+              CudaOptions options = {});
+
+  std::string device() const override { return name_; }
+  std::string target() const override;
+  int output_rows() const override { return kMostSampledRows; }
+  bool has_attention_sinks() const override { return true; }
+  int max_head_dim() const override { return kLargestPaddedDim; }
+  bool takes_odd_heads() const override { return false; }  // a lane has pairs of numbers
+  bool varies_layers() const override { return true; }
+  int n_threads() const override { return pool_.n_threads(); }
+  // Q5_0 and IQ4_NL as int8, which holds their numbers: no kernels of their own for what is in
+  // files of small models. FP8 is rounded to bf16.
+  DType kept_dtype(DType tensor) const override {
+    if (tensor == DType::kFp8) return DType::kBF16;
+    const bool is_widened = tensor == DType::kQ5_0 || tensor == DType::kIQ4_NL;
+    return is_widened ? DType::kInt8 : Backend::kept_dtype(tensor);
+  }
+  // All weights but f32 are multiplied as bf16.
+  bool shares_activations(DType a, DType b) const override {
+    return (a == DType::kF32) == (b == DType::kF32);
+  }
+
+  PackedMatrix pack(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                    DType dtype) override;
+  std::string layout() const override;
+  MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype, bool) const override;
+  Matrix place(PackedMatrix packed) override;
+  Vector make_vector(const TensorView& view) override;
+  Buffer make_buffer(size_t bytes) override;
+  Activations make_activations(int max_rows, int cols, DType weights) override;
+  RopeTable make_rope(std::span<const float> inv_freq, std::span<const float> factors) override;
+  KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
+                    DType dtype) override;
+  void prepare(const PassShape& shape) override;
+  size_t memory_for_kv(size_t mapped_weights) override;
+
+  void plan(const RowBatch& batch, const KvStorage& kv) override;
+  void run_pass(PassRows rows, std::span<Draw> draws,
+                FunctionRef<void(PassRows)> operations) override;
+  void embed(const Matrix& table, float scale, Buffer& x) override;
+  void embed_add(const Matrix& table, Buffer& x) override;
+  void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override;
+  void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) override;
+  void round(const Buffer& x, int n_rows, Activations& out) override;
+  void permute(const Activations& x, int n_rows, const Buffer& order, Activations& out) override;
+  void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y, Store store) override;
+  void rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) override;
+  void attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
+                 Activations& out) override;
+  void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
+                Activations& out) override;
+  void multiply_activated(const Buffer& gate, int n_rows, Activation kind, const Buffer& factors,
+                          int n_factors, int first, Activations& out) override;
+  void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
+  void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
+  void download(const Buffer& from, std::span<std::byte> to) override;
+  ExpertOperations* experts() override { return &experts_; }
+  RecurrentOperations* recurrent() override { return &recurrent_; }
+  void copy_block(KvStorage& kv, int from, int to) override;
+
+  EncoderOperations* encoders() override { return this; }
+  void norm_in_place(Buffer& x, int n_rows, const Norm& norm) override;
+
+  void finish(Heartbeat& heartbeat) override;
+  void restart() override;
+
+  // Why passes are launched without graphs: what the driver said to one; else empty.
+  const std::string& graphs_problem() const { return graphs_->problem(); }
+
+ private:
+  friend class CudaExperts;
+  friend class CudaRecurrent;
+
+  // A matrix product that passes will have, whatever their rows.
+  struct Product {
+    int n_out;
+    int n_in;
+    DType dtype;
+    bool operator==(const Product&) const = default;
+  };
+
+  struct RowsAt {
+    const float* numbers;
+    int64_t stride;
+  };
+
+  // Does `operation`, whose error is kept for finish(); nothing, once there is one.
+  template <typename Operation>
+  void attempt(Operation&& operation) noexcept {
+    if (failure_ != nullptr) return;
+    try {
+      operation();
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+
+  Buffer upload(std::span<const std::byte> bytes);
+  size_t gemm_scratch_for(int max_rows) const;
+  AttentionLimits attention_limits(const LayerStorage& storage) const;
+  size_t plan_attention(const RowBatch& batch);
+  KvLayer kv_layer(const KvStorage& kv, int layer) const;
+  const int32_t* row_numbers(Rows rows) const;
+  void gather(const Matrix& table, const int32_t* ids, Buffer& x, Store store, float scale);
+  void activate_rows(RowsAt gate, RowsAt up, int n_rows, Activation kind, Activations& out);
+  void norm_whole(const Norm* norm, float* rows, int64_t row_size, int head_dim);
+
+  // Whether every row of the planned pass has a sample, and they are few enough for a graph.
+  bool is_decode_pass() const;
+  void run_decode_pass(FunctionRef<void(PassRows)> operations);
+  // Plans and uploads the samples of all rows. False, and nothing, where their changed scores are
+  // more than there is room for.
+  bool plan_samples();
+  void sample_planned(const Buffer& logits, Rows rows);
+  void plan_and_sample(const Buffer& logits, Rows rows);
+  void take_samples();
+
+  CudaExperts experts_{*this};
+  std::unique_ptr<Device> device_;
+  std::string name_;
+  CudaOptions options_;
+  ThreadPool pool_;
+  GemmDevice gemm_device_;
+  AttentionDevice attention_device_;
+  CudaRecurrent recurrent_{*this};
+  std::vector<Product> products_;  // of all matrices, each once
+  PassShape shape_;
+
+  std::vector<AttentionPlan> attention_plans_;  // by storage of KV
+  std::vector<uint8_t> attention_lists_;        // of the planned pass, likewise
+  std::unique_ptr<PassMemory> pass_;
+  std::unique_ptr<SamplingPlanner> sampling_planner_;
+  Buffer every_row_;     // (max_rows) i32: 0, 1, 2 ...
+  Buffer gemm_scratch_;  // segments' sums
+  Buffer left_items_;    // AttentionParams::left, the most of a plan
+  Buffer states_;        // of attention (n_kv_heads, n_states, head_dim + 2), the most of a plan
+  Buffer scores_;        // (kMostSampledRows, vocab) f32
+  std::vector<SamplingRequest> sampling_requests_;  // (kMostSampledRows or kMostDecodeRows)
+  std::unique_ptr<DecodeGraphs> graphs_;            // last: they refer to all of the above
+
+  RowBatch batch_;                // that was planned last
+  int n_rows_ = 0;                // of its operations: the batch's, or more with padding
+  bool samples_planned_ = false;  // all samples of the pass, before its operations
+  int n_sampled_ = 0;             // rows of the pass whose samples are on their way
+  int n_taken_ = 0;               // of them, those whose draws have been written
+  size_t n_changes_ = 0;          // of the pass
+  std::span<Draw> draws_;         // that samples become
+  std::exception_ptr failure_;    // of an operation since the last finish()
+};
+
+}  // namespace pb::cuda

@@ -1,0 +1,101 @@
+// What a pass needs of the host, twice: in pinned memory, where it is written, and on the device,
+// at addresses that never change.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cuda/attention/params_attention.h"
+#include "cuda/driver/device.h"
+#include "cuda/recurrent/params_recurrent.h"
+#include "cuda/sampling/params_sampling.h"
+
+namespace pb::cuda {
+
+// Rows of logits that one sampling call takes at most: a tile of wgmma's.
+inline constexpr int kMostSampledRows = 128;
+
+// Changed scores that are on their way at once, besides those of one row.
+inline constexpr size_t kMostChanges = size_t{1} << 16;
+
+// How much there is of each array of a plan of attention at most.
+struct AttentionMemoryLimits {
+  size_t max_queries = 0;
+  size_t max_small_items = 0;
+  size_t max_large_items = 0;
+};
+
+// How much there is of each array at most.
+struct PassLimits {
+  size_t max_rows = 0;
+  std::vector<AttentionMemoryLimits> attention = {};  // (plans)
+  size_t max_state_rows = 0;                          // of models with recurrent layers
+  size_t max_block_tables = 0;                        // of all plans
+  size_t max_changes = 0;
+};
+
+// An array in both memories.
+template <typename T>
+struct Mirrored {
+  T* host = nullptr;
+  T* device = nullptr;
+  size_t offset = 0;  // bytes, from the beginning of both
+  size_t capacity = 0;
+
+  std::span<T> all() const { return {host, capacity}; }
+  size_t bytes() const { return capacity * sizeof(T); }
+};
+
+// What a plan of attention has, but for its block tables.
+struct AttentionMemory {
+  Mirrored<AttentionCounts> counts;  // (1)
+  Mirrored<AttentionRow> rows;       // (max_rows)
+  Mirrored<AttentionQuery> queries;
+  Mirrored<AttentionItem> small_items;
+  Mirrored<AttentionItem> large_items;
+  Mirrored<int32_t> split_queries;  // (max_queries)
+};
+
+class PassMemory {
+ public:
+  // Throws as Device does.
+  PassMemory(Device& device, const PassLimits& limits);
+
+  // Copies arrays from the host to the device: those of the plan, of which the block tables come
+  // last and may be few; those of sampling, from one element to another.
+  void upload_plan(size_t n_block_tables);
+  void upload_sampling(size_t first_row, size_t n_rows, size_t first_change, size_t n_changes);
+  void download_samples(size_t first_row, size_t n_rows);
+
+  // -- of plan()
+  Mirrored<int32_t> tokens;                 // (max_rows)
+  Mirrored<int32_t> positions;              // (max_rows)
+  Mirrored<int32_t> logits_rows;            // (max_rows)
+  Mirrored<int32_t> pooled_rows;            // (max_rows)
+  std::vector<AttentionMemory> attention;   // (plans)
+  Mirrored<StateRow> state_rows;            // (max_state_rows)
+  Mirrored<StateSequence> state_sequences;  // (max_state_rows)
+  Mirrored<int32_t> state_blocks;  // (max_state_rows): of all sequences, one behind the other
+  Mirrored<int32_t> block_tables;  // of all plans, likewise
+
+  // -- of sample()
+  Mirrored<RowSampling> sampling;  // (max_rows)
+  Mirrored<ScoreChange> changes;
+  Mirrored<SampledRow> sampled;  // (max_rows): from the device to the host
+
+ private:
+  // The next `n` elements; nothing lies in the memory yet.
+  template <typename T>
+  void take(Mirrored<T>& array, size_t n);
+  template <typename T>
+  void locate(Mirrored<T>& array);
+
+  Device& device_;
+  size_t bytes_ = 0;
+  PinnedMemory host_;
+  DeviceMemory memory_;
+};
+
+}  // namespace pb::cuda

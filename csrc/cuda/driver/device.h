@@ -1,0 +1,245 @@
+// One GPU: its memory, its one stream of work, its kernels by name. Everything given to the GPU
+// runs in the order in which it was given, after the call has returned; finish() waits for it.
+//
+// Every error of the driver is a pb::Error with the function, the code and the text: kOutOfMemory
+// where memory is short, else kEngine. Calls may come from any thread, from one at a time. Memory,
+// events and graphs must not outlive their Device.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "cuda/driver/driver_api.h"
+#include "cuda/driver/launch.h"
+
+namespace pb::cuda {
+
+class Device;
+
+// A handle of the driver's, given back by one of its functions.
+template <typename Handle>
+class Owned {
+ public:
+  Owned() = default;
+  Owned(Device& device, const DriverFunction<Handle>& give_back, Handle handle)
+      : device_(&device), give_back_(&give_back), handle_(handle) {}
+  Owned(Owned&& other) noexcept
+      : device_(std::exchange(other.device_, nullptr)),
+        give_back_(other.give_back_),
+        handle_(other.handle_) {}
+  Owned& operator=(Owned&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(give_back_, other.give_back_);
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Owned();
+
+  bool is_empty() const { return device_ == nullptr; }
+  Handle get() const { return handle_; }
+
+ private:
+  Device* device_ = nullptr;
+  const DriverFunction<Handle>* give_back_ = nullptr;
+  Handle handle_{};
+};
+
+// Memory of the GPU. Its contents are anything at first.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+
+  // An address of the GPU's, for launches and copies: the host cannot read there.
+  template <typename T = void>
+  T* as() const {
+    return reinterpret_cast<T*>(owned_.get());
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  friend class Device;
+  Owned<DevicePointer> owned_;
+  size_t bytes_ = 0;
+};
+
+// Memory of the host that the GPU copies from and to without a detour. It must not be written while
+// a copy from it, or read while a copy to it, is under way.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+
+  template <typename T = void>
+  T* as() const {
+    return static_cast<T*>(owned_.get());
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  friend class Device;
+  Owned<void*> owned_;
+  size_t bytes_ = 0;
+};
+
+using Event = Owned<EventHandle>;
+using Graph = Owned<GraphExecHandle>;
+
+struct DeviceProperties {
+  std::string name;
+  int major = 0;  // its compute capability: 9.0
+  int minor = 0;
+  size_t memory_bytes = 0;
+  int n_multiprocessors = 0;
+  size_t l2_bytes = 0;
+  size_t most_shared_bytes = 0;  // of a block
+};
+
+struct FreeMemory {
+  size_t free = 0;  // bytes
+  size_t total = 0;
+};
+
+// A matrix of bf16 numbers in device memory, of which kernels copy tiles by a TensorMap: boxes of
+// box_rows rows and 64 columns, each row 128 bytes, as swizzled<128> (device_code/swizzle.h) has
+// them.
+struct TiledMatrix {
+  const void* data;  // on 16 bytes
+  int n_rows;
+  int n_columns;  // a multiple of 8; rows lie one behind another
+  int box_rows;   // up to 256
+};
+
+class Device {
+ public:
+  // Starts the driver and a context on the GPU of this number. api must outlive the Device.
+  explicit Device(const DriverApi& api, int ordinal = 0);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const DeviceProperties& properties() const { return properties_; }
+
+  // True once an error has come after which no call in this process succeeds any more: only a new
+  // process can use the GPU.
+  bool is_lost() const { return lost_ != kSuccess; }
+  // The message of that error; empty where it came when something was given back.
+  const std::string& why_lost() const { return why_lost_; }
+
+  // -- memory ---------------------------------------------------------------------------------
+
+  FreeMemory free_memory();
+  // Throws kOutOfMemory with what was wanted and what was free. Empty if bytes is 0.
+  DeviceMemory allocate(size_t bytes);
+  PinnedMemory allocate_pinned(size_t bytes);
+
+  // Asynchronous, in the order of the stream. `from` and `to` of the host are read and written when
+  // the GPU gets there: they must stay as they are until then.
+  void copy_to_device(void* to, const void* from, size_t bytes);
+  void copy_to_host(void* to, const void* from, size_t bytes);
+  void copy_on_device(void* to, const void* from, size_t bytes);
+  void fill(void* to, unsigned char byte, size_t bytes);
+
+  // -- kernels --------------------------------------------------------------------------------
+
+  // Adds the kernels of an image that nvcc made (a cubin or a fatbin).
+  void load_module(const void* image);
+
+  // Throws kEngine where no module has a kernel of the name, or it takes other parameters.
+  template <typename Params>
+  void launch(const Launch<Params>& launch) {
+    static_assert(std::is_trivially_copyable_v<Params>);
+    launch_kernel(launch.kernel, launch.grid, launch.threads, launch.shared_bytes, &launch.params,
+                  sizeof(Params));
+  }
+
+  // Nothing where the driver has no such function, or refuses.
+  std::optional<TensorMap> make_tensor_map(const TiledMatrix& matrix);
+
+  // What `give_work` launches and copies, to be repeated as a whole: nothing runs yet. give_work
+  // may neither allocate nor wait. Parameters and addresses are kept as they are now.
+  Graph capture(FunctionRef<void()> give_work);
+  void launch(const Graph& graph);
+
+  // -- waiting --------------------------------------------------------------------------------
+
+  Event make_event();
+  void record(const Event& event);   // in the order of the stream
+  bool is_done(const Event& event);  // whether the GPU has got there
+  void wait(const Event& event);
+
+  // Marks a place in the stream for finish(). Nothing while a graph is captured.
+  void mark();
+
+  // Waits for all work so far, and throws what the GPU met in it. on_progress is called when the
+  // GPU has got to each mark, in order, and at the end: a GPU that hangs calls nothing.
+  void finish(FunctionRef<void()> on_progress);
+  void finish();
+
+  // -- the driver -----------------------------------------------------------------------------
+
+  // Calls a function of the table in this Device's context; throws unless it succeeds.
+  template <typename... Args>
+  void call(const DriverFunction<Args...>& function, std::type_identity_t<Args>... args) {
+    make_current();
+    check(function.name, function.call(args...));
+  }
+
+ private:
+  template <typename Handle>
+  friend class Owned;
+
+  struct Kernel {
+    FunctionHandle function;
+    size_t params_bytes;  // 0: the driver does not say
+    size_t static_shared_bytes;
+    size_t allowed_shared_bytes;  // dynamic ones
+  };
+
+  // In a destructor: an error is noted, and cannot be told. Memory of the host may be what a copy
+  // that is under way reads or writes: that is waited for. (Of the GPU's the driver sees to it.)
+  template <typename Handle>
+  void give_back(const DriverFunction<Handle>& function, Handle handle) noexcept {
+    if (context_ != nullptr) api_.set_context.call(context_);
+    if constexpr (std::is_same_v<Handle, void*>) note(api_.synchronize_stream.call(stream_.get()));
+    note(function.call(handle));
+  }
+
+  void make_current();
+  void note(Result code);
+  void check(const char* function, Result code);
+  [[noreturn]] void out_of_memory(const char* function, size_t bytes);
+  // Until ask() does not say kErrorNotReady.
+  void poll(const char* function, FunctionRef<Result()> ask);
+  int attribute(int which);
+  Kernel& find_kernel(std::string_view name);
+  void launch_kernel(const char* name, Grid grid, unsigned threads, size_t shared_bytes,
+                     const void* params, size_t params_bytes);
+
+  const DriverApi& api_;
+  DeviceId id_ = 0;
+  Result lost_ = kSuccess;
+  std::string why_lost_;
+  DeviceProperties properties_;
+  ContextHandle context_ = nullptr;
+  bool is_capturing_ = false;
+  size_t n_marks_ = 0;  // since the last finish()
+  Owned<DeviceId> retained_context_;
+  Owned<StreamHandle> stream_;
+  std::vector<Owned<ModuleHandle>> modules_;
+  std::map<std::string, Kernel, std::less<>> kernels_;  // those that were launched
+  std::vector<Event> marks_;
+};
+
+template <typename Handle>
+Owned<Handle>::~Owned() {
+  if (device_ != nullptr) device_->give_back(*give_back_, handle_);
+}
+
+}  // namespace pb::cuda

@@ -1,0 +1,152 @@
+// Matrix products of mixtures of experts: each block multiplies a tile of one expert's pairs, by
+// the templates of plain products. They are entry points of their own: what tells an expert's rows
+// and weights is loaded, and would cost the plain kernels registers that they do not have. Tiles of
+// 128x128 have too few of them on mma.sync.
+#pragma once
+
+#include "cuda/experts/params_experts.h"
+#include "cuda/gemm/gemm_f32.cuh"
+#include "cuda/gemm/gemm_few.cuh"
+#include "cuda/gemm/gemm_quantised.cuh"
+#include "cuda/gemm/gemm_wgmma.cuh"
+
+namespace pb::cuda {
+namespace {
+
+// The product of the block's tile, whose first row is row 0; false: there is no such tile.
+template <typename X>
+__device__ __forceinline__ bool product_of_tile(const ExpertGemmParams& p, GemmParams& product) {
+  if (static_cast<int>(blockIdx.x) >= p.tiles->n_tiles) return false;
+  const ExpertTile tile = p.tiles->tiles[blockIdx.x];
+  const ExpertWeight weight = p.weights[tile.expert];
+  product =
+      GemmParams{.x = static_cast<const X*>(p.x) + static_cast<int64_t>(tile.first) * p.x_stride,
+                 .w = weight.w,
+                 .scales = weight.scales,
+                 .bias = weight.bias,
+                 .y = p.y + static_cast<int64_t>(tile.first) * p.n_out,
+                 .partial = nullptr,
+                 .n_rows = tile.n_rows,
+                 .n_out = p.n_out,
+                 .x_stride = p.x_stride,
+                 .k_padded = p.k_padded,
+                 .scale_stride = p.scale_stride,
+                 .y_stride = p.n_out,
+                 .adds = false};
+  return true;
+}
+
+template <typename Format, int kRows>
+__device__ __forceinline__ void experts_few(const ExpertGemmParams& p) {
+  GemmParams product;
+  if (product_of_tile<__nv_bfloat16>(p, product)) gemm_few<Format, kRows>(product, 0);
+}
+
+template <typename Tiles>
+__device__ __forceinline__ void experts_many(const ExpertGemmParams& p) {
+  GemmParams product;
+  if (product_of_tile<__nv_bfloat16>(p, product)) gemm_many<Tiles, 64, 64, 2, 2>(product, 0);
+}
+
+template <typename Tiles>
+__device__ __forceinline__ void experts_wgmma(const ExpertGemmParams& p) {
+  GemmParams product;
+  if (product_of_tile<__nv_bfloat16>(p, product)) gemm_wgmma<Tiles>(product, 0);
+}
+
+PB_KERNEL(experts_f32, ExpertGemmParams, kF32Threads) {
+  const int row = static_cast<int>(blockIdx.z) * kF32Rows;
+  GemmParams product;
+  if (product_of_tile<float>(p, product) && row < product.n_rows) gemm_f32_tile(product, row);
+}
+
+PB_KERNEL(experts_bf16_few8, ExpertGemmParams, 32 * kFewWarps) { experts_few<Bf16Format, 8>(p); }
+PB_LARGE_KERNEL(experts_bf16_few32, ExpertGemmParams, 32 * kFewWarps) {
+  experts_few<Bf16Format, 32>(p);
+}
+PB_LARGE_KERNEL(experts_bf16_64x64, ExpertGemmParams, 128) { experts_many<PlainTiles<64, 128>>(p); }
+PB_KERNEL(experts_bf16_wgmma, ExpertGemmParams, kWgmmaThreads) {
+  experts_wgmma<PlainTiles<kWgmmaTile, kWgmmaThreads>>(p);
+}
+
+PB_KERNEL(experts_int8_few8, ExpertGemmParams, 32 * kFewWarps) { experts_few<Int8Format, 8>(p); }
+PB_LARGE_KERNEL(experts_int8_few32, ExpertGemmParams, 32 * kFewWarps) {
+  experts_few<Int8Format, 32>(p);
+}
+PB_LARGE_KERNEL(experts_int8_64x64, ExpertGemmParams, 128) {
+  experts_many<ExpandedTiles<Int8Format, 64, 128>>(p);
+}
+PB_KERNEL(experts_int8_wgmma, ExpertGemmParams, kWgmmaThreads) {
+  experts_wgmma<ExpandedTiles<Int8Format, kWgmmaTile, kWgmmaThreads>>(p);
+}
+
+PB_KERNEL(experts_int4_few8, ExpertGemmParams, 32 * kFewWarps) { experts_few<Int4Format, 8>(p); }
+PB_LARGE_KERNEL(experts_int4_few32, ExpertGemmParams, 32 * kFewWarps) {
+  experts_few<Int4Format, 32>(p);
+}
+PB_LARGE_KERNEL(experts_int4_64x64, ExpertGemmParams, 128) {
+  experts_many<ExpandedTiles<Int4Format, 64, 128>>(p);
+}
+PB_KERNEL(experts_int4_wgmma, ExpertGemmParams, kWgmmaThreads) {
+  experts_wgmma<ExpandedTiles<Int4Format, kWgmmaTile, kWgmmaThreads>>(p);
+}
+
+PB_KERNEL(experts_int4_zp_few8, ExpertGemmParams, 32 * kFewWarps) {
+  experts_few<Int4ZpFormat, 8>(p);
+}
+PB_LARGE_KERNEL(experts_int4_zp_few32, ExpertGemmParams, 32 * kFewWarps) {
+  experts_few<Int4ZpFormat, 32>(p);
+}
+PB_LARGE_KERNEL(experts_int4_zp_64x64, ExpertGemmParams, 128) {
+  experts_many<ExpandedTiles<Int4ZpFormat, 64, 128>>(p);
+}
+PB_KERNEL(experts_int4_zp_wgmma, ExpertGemmParams, kWgmmaThreads) {
+  experts_wgmma<ExpandedTiles<Int4ZpFormat, kWgmmaTile, kWgmmaThreads>>(p);
+}
+
+PB_KERNEL(experts_q4_k_few8, ExpertGemmParams, 32 * kFewWarps) { experts_few<Q4KFormat, 8>(p); }
+PB_LARGE_KERNEL(experts_q4_k_few32, ExpertGemmParams, 32 * kFewWarps) {
+  experts_few<Q4KFormat, 32>(p);
+}
+PB_LARGE_KERNEL(experts_q4_k_64x64, ExpertGemmParams, 128) {
+  experts_many<ExpandedTiles<Q4KFormat, 64, 128>>(p);
+}
+PB_KERNEL(experts_q4_k_wgmma, ExpertGemmParams, kWgmmaThreads) {
+  experts_wgmma<ExpandedTiles<Q4KFormat, kWgmmaTile, kWgmmaThreads>>(p);
+}
+
+PB_KERNEL(experts_q5_k_few8, ExpertGemmParams, 32 * kFewWarps) { experts_few<Q5KFormat, 8>(p); }
+PB_LARGE_KERNEL(experts_q5_k_few32, ExpertGemmParams, 32 * kFewWarps) {
+  experts_few<Q5KFormat, 32>(p);
+}
+PB_LARGE_KERNEL(experts_q5_k_64x64, ExpertGemmParams, 128) {
+  experts_many<ExpandedTiles<Q5KFormat, 64, 128>>(p);
+}
+PB_KERNEL(experts_q5_k_wgmma, ExpertGemmParams, kWgmmaThreads) {
+  experts_wgmma<ExpandedTiles<Q5KFormat, kWgmmaTile, kWgmmaThreads>>(p);
+}
+
+PB_KERNEL(experts_q6_k_few8, ExpertGemmParams, 32 * kFewWarps) { experts_few<Q6KFormat, 8>(p); }
+PB_LARGE_KERNEL(experts_q6_k_few32, ExpertGemmParams, 32 * kFewWarps) {
+  experts_few<Q6KFormat, 32>(p);
+}
+PB_LARGE_KERNEL(experts_q6_k_64x64, ExpertGemmParams, 128) {
+  experts_many<ExpandedTiles<Q6KFormat, 64, 128>>(p);
+}
+PB_KERNEL(experts_q6_k_wgmma, ExpertGemmParams, kWgmmaThreads) {
+  experts_wgmma<ExpandedTiles<Q6KFormat, kWgmmaTile, kWgmmaThreads>>(p);
+}
+
+PB_KERNEL(experts_mxfp4_few8, ExpertGemmParams, 32 * kFewWarps) { experts_few<Mxfp4Format, 8>(p); }
+PB_LARGE_KERNEL(experts_mxfp4_few32, ExpertGemmParams, 32 * kFewWarps) {
+  experts_few<Mxfp4Format, 32>(p);
+}
+PB_LARGE_KERNEL(experts_mxfp4_64x64, ExpertGemmParams, 128) {
+  experts_many<ExpandedTiles<Mxfp4Format, 64, 128>>(p);
+}
+PB_KERNEL(experts_mxfp4_wgmma, ExpertGemmParams, kWgmmaThreads) {
+  experts_wgmma<ExpandedTiles<Mxfp4Format, kWgmmaTile, kWgmmaThreads>>(p);
+}
+
+}  // namespace
+}  // namespace pb::cuda

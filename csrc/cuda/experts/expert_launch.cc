@@ -1,0 +1,180 @@
+#include "cuda/experts/expert_launch.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "cuda/rows/params_rows.h"
+
+namespace pb::cuda {
+namespace {
+
+// Of kernels on mma.sync; those on wgmma have kWgmmaTile.
+constexpr std::array kTileRows = {8, 32, 64};
+
+// Names of kernels, by rows of a tile.
+struct ExpertKernelNames {
+  DType weights;
+  std::array<const char*, kTileRows.size()> mma;
+  const char* wgmma;
+};
+constexpr ExpertKernelNames kNames[] = {
+    {DType::kBF16,
+     {"experts_bf16_few8", "experts_bf16_few32", "experts_bf16_64x64"},
+     "experts_bf16_wgmma"},
+    {DType::kInt8,
+     {"experts_int8_few8", "experts_int8_few32", "experts_int8_64x64"},
+     "experts_int8_wgmma"},
+    {DType::kInt4,
+     {"experts_int4_few8", "experts_int4_few32", "experts_int4_64x64"},
+     "experts_int4_wgmma"},
+    {DType::kInt4Zp,
+     {"experts_int4_zp_few8", "experts_int4_zp_few32", "experts_int4_zp_64x64"},
+     "experts_int4_zp_wgmma"},
+    {DType::kQ4K,
+     {"experts_q4_k_few8", "experts_q4_k_few32", "experts_q4_k_64x64"},
+     "experts_q4_k_wgmma"},
+    {DType::kQ5K,
+     {"experts_q5_k_few8", "experts_q5_k_few32", "experts_q5_k_64x64"},
+     "experts_q5_k_wgmma"},
+    {DType::kQ6K,
+     {"experts_q6_k_few8", "experts_q6_k_few32", "experts_q6_k_64x64"},
+     "experts_q6_k_wgmma"},
+    {DType::kMxfp4,
+     {"experts_mxfp4_few8", "experts_mxfp4_few32", "experts_mxfp4_64x64"},
+     "experts_mxfp4_wgmma"},
+};
+
+// Blocks that a multiprocessor should have at least, as in products of few rows.
+constexpr int64_t kBlocksPerSm = 2;
+
+int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+GemmKernel named(GemmKernel kernel, const char* name) {
+  kernel.name = name;
+  return kernel;
+}
+
+// Calls visit(kernel) for those of a dtype, by rows and then by columns.
+template <typename Visit>
+void for_each_kernel(DType weights, const GemmDevice& device, Visit visit) {
+  const std::span<const GemmKernel> plain = gemm_kernels(weights);
+  if (weights == DType::kF32) return visit(named(plain.front(), "experts_f32"));
+  const auto& names = *std::ranges::find(kNames, weights, &ExpertKernelNames::weights);
+  for (size_t i = 0; i < kTileRows.size(); ++i) {
+    for (const GemmKernel& kernel : plain) {
+      if (kernel.rows == kTileRows[i]) visit(named(kernel, names.mma[i]));
+    }
+  }
+  if (device.has_wgmma) visit(named(wgmma_kernel(weights), names.wgmma));
+}
+
+}  // namespace
+
+int expert_tile_rows(const PairSizes& pairs, const GemmDevice& device) {
+  const auto* const found = std::ranges::find_if(kTileRows, [&](int rows) {
+    return 2 * int64_t{pairs.n_pairs()} <= int64_t{rows} * pairs.n_experts;
+  });
+  if (found != kTileRows.end()) return *found;
+  return device.has_wgmma ? kWgmmaTile : kTileRows.back();
+}
+
+// Every expert that has pairs may have a tile with one of them; the others fill theirs.
+int most_expert_tiles(const PairSizes& pairs, int tile_rows) {
+  const int64_t n_pairs = pairs.n_pairs();
+  const int64_t with_pairs = std::min<int64_t>(n_pairs, pairs.n_experts);
+  return static_cast<int>((n_pairs + with_pairs * (tile_rows - 1)) / tile_rows);
+}
+
+size_t expert_tiles_bytes(const PairSizes& most) {
+  return sizeof(ExpertTiles) + sizeof(ExpertTile) * most_expert_tiles(most, kTileRows.front());
+}
+
+Launch<RouteParams> route_launch(int n_rows, const RouteParams& params) {
+  return {"route_rows", {.x = static_cast<unsigned>(n_rows)}, 32, 0, params};
+}
+
+Launch<NumberPairsParams> number_pairs_launch(const NumberPairsParams& params) {
+  const auto n_experts = static_cast<unsigned>(params.n_experts);
+  return {"number_pairs", {.x = n_experts}, kNumberPairsThreads, n_experts * sizeof(int), params};
+}
+
+Launch<GatherPairsParams> gather_pairs_launch(int n_rows, const GatherPairsParams& params) {
+  const auto parts = static_cast<unsigned>(ceil_div(params.row_bytes, 16 * kGatherPairsThreads));
+  return {"gather_pairs",
+          {.x = static_cast<unsigned>(n_rows), .y = parts},
+          kGatherPairsThreads,
+          0,
+          params};
+}
+
+Launch<CombinePairsParams> combine_pairs_launch(int n_rows, const CombinePairsParams& params) {
+  const auto parts = static_cast<unsigned>(ceil_div(params.hidden, kCombinePairsThreads));
+  return {"combine_pairs",
+          {.x = static_cast<unsigned>(n_rows), .y = parts},
+          kCombinePairsThreads,
+          0,
+          params};
+}
+
+Launch<AddSharedParams> add_shared_launch(int n_rows, const AddSharedParams& params) {
+  const auto parts = static_cast<unsigned>(ceil_div(params.hidden, kCombinePairsThreads));
+  return {"add_shared",
+          {.x = static_cast<unsigned>(n_rows), .y = parts},
+          kCombinePairsThreads,
+          0,
+          params};
+}
+
+Launch<ClampedSwigluParams> clamped_swiglu_launch(DType out_dtype, int n_pairs,
+                                                  const ClampedSwigluParams& params) {
+  constexpr auto kPerBlock = static_cast<int64_t>(kActivateThreads) * kActivatedPerThread;
+  return {out_dtype == DType::kF32 ? "clamped_swiglu_f32" : "clamped_swiglu_bf16",
+          {.x = static_cast<unsigned>(n_pairs),
+           .y = static_cast<unsigned>((params.row_stride + kPerBlock - 1) / kPerBlock)},
+          kActivateThreads,
+          0,
+          params};
+}
+
+std::vector<GemmKernel> expert_kernels(DType weights, const GemmDevice& device) {
+  std::vector<GemmKernel> kernels;
+  for_each_kernel(weights, device, [&](const GemmKernel& kernel) { kernels.push_back(kernel); });
+  return kernels;
+}
+
+// The widest of those with the tile's rows that gives all multiprocessors enough; else the
+// narrowest.
+GemmKernel choose_expert_kernel(const PairSizes& pairs, int n_out, DType weights,
+                                const GemmDevice& device) {
+  const int tile_rows = expert_tile_rows(pairs, device);
+  const int64_t least_tiles = std::max(pairs.n_per_row, ceil_div(pairs.n_pairs(), tile_rows));
+  GemmKernel best{};
+  for_each_kernel(weights, device, [&](const GemmKernel& kernel) {
+    if (kernel.rows != tile_rows && weights != DType::kF32) return;
+    const int64_t n_blocks = least_tiles * ceil_div(n_out, kernel.columns);
+    if (best.name == nullptr || n_blocks >= kBlocksPerSm * device.n_sms) best = kernel;
+  });
+  return best;
+}
+
+Launch<ExpertGemmParams> expert_gemm_launch(const PairSizes& pairs, const WeightLayout& matrix,
+                                            const GemmKernel& kernel,
+                                            const ExpertOperands& operands) {
+  return {.kernel = kernel.name,
+          .grid = {static_cast<unsigned>(most_expert_tiles(pairs, operands.tile_rows)),
+                   static_cast<unsigned>(ceil_div(matrix.n_out, kernel.columns)),
+                   static_cast<unsigned>(ceil_div(operands.tile_rows, kernel.rows))},
+          .threads = kernel.threads,
+          .shared_bytes = kernel.shared_bytes,
+          .params = {.x = operands.x,
+                     .weights = operands.weights,
+                     .tiles = operands.tiles,
+                     .y = operands.y,
+                     .n_out = matrix.n_out,
+                     .x_stride = operands.x_stride,
+                     .k_padded = matrix.k_padded,
+                     .scale_stride = matrix.scale_stride}};
+}
+
+}  // namespace pb::cuda

@@ -1,0 +1,37 @@
+// Quantised weights as bf16 matrices in global memory: what products for very many rows are made
+// of. Each number is the one that kernels which expand weights themselves multiply.
+#pragma once
+
+#include "cuda/gemm/gemm_quantised.cuh"
+
+namespace pb::cuda {
+namespace {
+
+// A thread a group of 32. Grid: blocks of groups, row by row.
+template <typename Format>
+__device__ __forceinline__ void expand_weights(const ExpandWeightsParams& p) {
+  constexpr int kGroupBytes = 4 * Format::kBits;
+  const int in_row = p.k_padded / 32;
+  const int64_t n = int64_t{blockIdx.x} * kExpandThreads + threadIdx.x;
+  const int64_t row = n / in_row;
+  const int group = static_cast<int>(n % in_row);
+  if (row >= p.n_out) return;
+  const auto* const scales =
+      reinterpret_cast<const unsigned char*>(p.scales + row * p.scale_stride);
+  const unsigned char* const tail = scales + Format::tail_offset(p.k_padded);
+  const GroupOf<Format> of_group(GroupOf<Format>::load(scales, group, tail, group), group % 2);
+  uint4* const out = static_cast<uint4*>(p.out) + n * 4;
+  expand_group<Format>(static_cast<const unsigned char*>(p.w) + n * kGroupBytes, 16, of_group,
+                       [&](int part, const uint4& v) { out[part] = v; });
+}
+
+PB_KERNEL(expand_int8, ExpandWeightsParams, kExpandThreads) { expand_weights<Int8Format>(p); }
+PB_KERNEL(expand_int4, ExpandWeightsParams, kExpandThreads) { expand_weights<Int4Format>(p); }
+PB_KERNEL(expand_int4_zp, ExpandWeightsParams, kExpandThreads) { expand_weights<Int4ZpFormat>(p); }
+PB_KERNEL(expand_q4_k, ExpandWeightsParams, kExpandThreads) { expand_weights<Q4KFormat>(p); }
+PB_KERNEL(expand_q5_k, ExpandWeightsParams, kExpandThreads) { expand_weights<Q5KFormat>(p); }
+PB_KERNEL(expand_q6_k, ExpandWeightsParams, kExpandThreads) { expand_weights<Q6KFormat>(p); }
+PB_KERNEL(expand_mxfp4, ExpandWeightsParams, kExpandThreads) { expand_weights<Mxfp4Format>(p); }
+
+}  // namespace
+}  // namespace pb::cuda

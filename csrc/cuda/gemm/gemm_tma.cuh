@@ -1,0 +1,193 @@
+// Matrix products for many rows on Hopper whose tiles are copied by tensor maps (tma.h): the chain
+// of sums, and so the bits, of gemm_wgmma.cuh.
+#pragma once
+
+#include "cuda/device_code/ring.cuh"
+#include "cuda/gemm/gemm_wgmma.cuh"
+
+namespace pb::cuda {
+namespace {
+
+#ifdef PB_HAS_WGMMA
+
+static_assert(kTmaBarriersBytes % kWgmmaAlignment == 0);
+constexpr unsigned kWgmmaWarps = kWgmmaThreads / 32;
+
+// Of a thread, after the block has begun with 168 for each, which is what 384 threads may have.
+constexpr int kCopyingRegisters = 24;
+constexpr int kMultiplyingRegisters = 240;
+static_assert(kMultiplyingRegisters * kWgmmaThreads +
+                  kCopyingRegisters * (kTmaThreads - kWgmmaThreads) <=
+              168 * kTmaThreads);
+
+// Where output tile `number` of (n_rows, n_columns) tiles begins. Neighbours, which are computed at
+// the same time, have some rows and some columns each: of so many rows that x of a group of tiles
+// stays in the L2 cache for all columns of w.
+struct OutputTile {
+  static constexpr int kRowTiles = 16;  // of a group
+  int row;
+  int column;
+
+  __device__ __forceinline__ OutputTile(int number, int n_rows, int n_columns) {
+    const int first = number / (kRowTiles * n_columns) * kRowTiles;
+    const int n = n_rows - first < kRowTiles ? n_rows - first : kRowTiles;
+    const int in_group = number - first * n_columns;
+    row = (first + in_group % n) * kWgmmaTile;
+    column = in_group / n * kWgmmaTile;
+  }
+};
+
+// Of bf16 weights. Blocks take output tiles in turn: while sums of one are put away, the stages of
+// the next one are copied. A stage has two barriers: `full` is over when its tiles have been
+// copied, `empty` when the warps that multiply have done with them. One thread fills stages as they
+// become empty; two warpgroups multiply. The products of a stage are under way while those of the
+// next one are issued: a stage is given back one later.
+__device__ __forceinline__ void gemm_tma(const TmaGemmParams& params) {
+  const GemmParams& p = params.product;
+  SharedArrays shared;
+  unsigned char* const x_stages = take_tiles(shared, kTmaStages * kWgmmaTileBytes);
+  unsigned char* const w_stages = take_tiles(shared, kTmaStages * kWgmmaTileBytes);
+  uint64_t* const full = shared.take<uint64_t>(kTmaStages, 8);
+  uint64_t* const empty = shared.take<uint64_t>(kTmaStages, 8);
+  const int n_rows = (p.n_rows + kWgmmaTile - 1) / kWgmmaTile;
+  const int n_columns = (p.n_out + kWgmmaTile - 1) / kWgmmaTile;
+  const int n_outputs = n_rows * n_columns;
+  const int first_output = static_cast<int>(blockIdx.x);
+  const int n_blocks = static_cast<int>(gridDim.x);
+  const KTiles<kStepK> k(p);
+  const bool copies = threadIdx.x == kWgmmaThreads;
+  if (copies) {
+    prefetch(params.x);
+    prefetch(params.w);
+    for (int i = 0; i < kTmaStages; ++i) {
+      mbarrier_init(full + i, 1);
+      mbarrier_init(empty + i, kWgmmaWarps);
+    }
+    fence_for_async_proxy();
+  }
+  __syncthreads();
+
+  if (threadIdx.x >= kWgmmaThreads) {
+    set_registers<kCopyingRegisters, true>();
+    if (!copies) return;
+    RingPlace<kTmaStages> at;
+    for (int number = first_output; number < n_outputs; number += n_blocks) {
+      const OutputTile output(number, n_rows, n_columns);
+      for (int tile = k.first; tile < k.end; ++tile) {
+        mbarrier_wait(empty + at.stage, at.parity ^ 1);  // the first time at once
+        mbarrier_arrive_expect(full + at.stage, 2 * kWgmmaTileBytes);
+        tma_copy(x_stages + at.stage * kWgmmaTileBytes, params.x, tile * kStepK, output.row,
+                 full + at.stage);
+        tma_copy(w_stages + at.stage * kWgmmaTileBytes, params.w, tile * kStepK, output.column,
+                 full + at.stage);
+        at.advance();
+      }
+    }
+    return;
+  }
+
+  set_registers<kMultiplyingRegisters, false>();
+  const int group_row = static_cast<int>(threadIdx.x) / 128 * 64;
+  float sums[64];
+  float segment[64] = {};
+  RingPlace<kTmaStages> at;
+  RingPlace<kTmaStages> to_give_back;
+  const auto give_back = [&] {
+    __syncwarp();  // all lanes have waited for the products of that stage
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + to_give_back.stage);
+    to_give_back.advance();
+  };
+  for (int number = first_output; number < n_outputs; number += n_blocks) {
+    for (int first = k.first; first < k.end; first += k.kInSegment) {
+      const int end = first + k.kInSegment < k.end ? first + k.kInSegment : k.end;
+      for (int tile = first; tile < end; ++tile) {
+        mbarrier_wait(full + at.stage, at.parity);
+        multiply_by_wgmma(segment,
+                          x_stages + at.stage * kWgmmaTileBytes + group_row * kStageRowBytes,
+                          w_stages + at.stage * kWgmmaTileBytes);
+        wgmma_wait<1>(segment);
+        if (tile > k.first) give_back();
+        at.advance();
+      }
+      wgmma_wait<0>(segment);
+      end_segment(sums, segment, first == k.first);
+    }
+    give_back();
+    const OutputTile output(number, n_rows, n_columns);
+    put_accumulators(p, output.row + group_row, output.column, sums);
+  }
+}
+
+// Tiles of x, copied by one thread; each stage has a barrier. A stage is filled again after a
+// __syncthreads behind its products.
+class MappedX {
+ public:
+  // By all threads. Takes shared memory for tiles; barriers: kGemmStages, made and seen by all.
+  __device__ __forceinline__ MappedX(const TensorMap& map, unsigned char* stages,
+                                     uint64_t* barriers, int row)
+      : map_(map), stages_(stages), barriers_(barriers), row_(row) {}
+
+  __device__ __forceinline__ void copy(int i, int tile) const {
+    if (threadIdx.x != 0) return;
+    uint64_t* const barrier = barriers_ + i % kGemmStages;
+    mbarrier_arrive_expect(barrier, kWgmmaTileBytes);
+    tma_copy(stage(i), map_, tile * kStepK, row_, barrier);
+  }
+  __device__ __forceinline__ void wait(int i) const {
+    mbarrier_wait(barriers_ + i % kGemmStages, static_cast<unsigned>(i / kGemmStages) & 1);
+  }
+  __device__ __forceinline__ unsigned char* stage(int i) const {
+    return stages_ + i % kGemmStages * kWgmmaTileBytes;
+  }
+
+ private:
+  const TensorMap& map_;
+  unsigned char* stages_;
+  uint64_t* barriers_;
+  int row_;
+};
+
+// Of quantised weights: x by a map, weights as before, since all threads expand them.
+template <typename Format>
+__device__ __forceinline__ void gemm_tma_expanded(const TmaGemmParams& params) {
+  SharedArrays shared;
+  unsigned char* const stages = take_tiles(shared, kGemmStages * kWgmmaTileBytes);
+  uint64_t* const barriers = shared.take<uint64_t>(kGemmStages, 8);
+  if (threadIdx.x == 0) {
+    prefetch(params.x);
+    for (int i = 0; i < kGemmStages; ++i) mbarrier_init(barriers + i, 1);
+    fence_for_async_proxy();
+  }
+  __syncthreads();
+  const auto n_rows = static_cast<int>(gridDim.x);
+  const OutputTile output(static_cast<int>(blockIdx.y) * n_rows + static_cast<int>(blockIdx.x),
+                          n_rows, static_cast<int>(gridDim.y));
+  const MappedX x(params.x, stages, barriers, output.row);
+  gemm_wgmma_tiles<ExpandedTiles<Format, kWgmmaTile, kWgmmaThreads>>(params.product, shared, x,
+                                                                     output.row, output.column);
+}
+
+#elif defined(__CUDA_ARCH__)
+// No launch description names these kernels here; an output that nobody writes would go unseen.
+__device__ __forceinline__ void gemm_tma(const TmaGemmParams&) { __trap(); }
+template <typename Format>
+__device__ __forceinline__ void gemm_tma_expanded(const TmaGemmParams&) {
+  __trap();
+}
+#else  // nvcc's pass for the host
+__device__ __forceinline__ void gemm_tma(const TmaGemmParams&) {}
+template <typename Format>
+__device__ __forceinline__ void gemm_tma_expanded(const TmaGemmParams&) {}
+#endif
+
+PB_LARGE_KERNEL(gemm_bf16_tma, TmaGemmParams, kTmaThreads) { gemm_tma(p); }
+PB_KERNEL(gemm_int8_tma, TmaGemmParams, kWgmmaThreads) { gemm_tma_expanded<Int8Format>(p); }
+PB_KERNEL(gemm_int4_tma, TmaGemmParams, kWgmmaThreads) { gemm_tma_expanded<Int4Format>(p); }
+PB_KERNEL(gemm_int4_zp_tma, TmaGemmParams, kWgmmaThreads) { gemm_tma_expanded<Int4ZpFormat>(p); }
+PB_KERNEL(gemm_q4_k_tma, TmaGemmParams, kWgmmaThreads) { gemm_tma_expanded<Q4KFormat>(p); }
+PB_KERNEL(gemm_q5_k_tma, TmaGemmParams, kWgmmaThreads) { gemm_tma_expanded<Q5KFormat>(p); }
+PB_KERNEL(gemm_q6_k_tma, TmaGemmParams, kWgmmaThreads) { gemm_tma_expanded<Q6KFormat>(p); }
+PB_KERNEL(gemm_mxfp4_tma, TmaGemmParams, kWgmmaThreads) { gemm_tma_expanded<Mxfp4Format>(p); }
+
+}  // namespace
+}  // namespace pb::cuda

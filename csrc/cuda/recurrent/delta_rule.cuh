@@ -1,0 +1,216 @@
+// The gated delta rule (ops/recurrent.h), row after row.
+//
+// A block has kDeltaColumns columns of a state, a warp 8 of them, in registers from the first of a
+// sequence's rows to the last: four lanes a column, lane g with keys 16 j + 4 g to 16 j + 4 g + 3
+// of all j. So a state is read once a pass, and written where a block of the cache ends. A column
+// is computed by itself, over its rows in order: its bits hang on nothing else.
+#pragma once
+
+#include "cuda/device_code/device_code.h"
+#include "cuda/recurrent/kept_inputs.cuh"
+#include "cuda/recurrent/params_recurrent.h"
+
+namespace pb::cuda {
+namespace {
+
+// A column's four lanes' sum; every one of them gets it.
+__device__ __forceinline__ float column_sum(const float4& parts) {
+  float sum = (parts.x + parts.y) + (parts.z + parts.w);
+  sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+  sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+  return sum;
+}
+
+__device__ __forceinline__ void add_product(float4& sum, const float4& a, const float4& b) {
+  sum.x = __fmaf_rn(a.x, b.x, sum.x);
+  sum.y = __fmaf_rn(a.y, b.y, sum.y);
+  sum.z = __fmaf_rn(a.z, b.z, sum.z);
+  sum.w = __fmaf_rn(a.w, b.w, sum.w);
+}
+
+// The columns of a block, of 16 kSteps keys or fewer.
+template <int kSteps>
+class DeltaColumns {
+ public:
+  static constexpr int kKeys = 16 * kSteps;
+
+  __device__ __forceinline__ DeltaColumns(const DeltaRuleParams& p, int head, int first_column)
+      : p_(p),
+        head_(head),
+        first_column_(first_column),
+        group_(static_cast<int>(threadIdx.x % 4)),
+        own_column_(static_cast<int>(threadIdx.x / 4)) {
+    SharedArrays arrays;
+    stages_ = take_delta_stages(arrays, kKeys);
+  }
+
+  __device__ __forceinline__ void run(const StateSequence& sequence) {
+    clear_padding();
+    stage(sequence, 0);
+    cp_async_commit();
+    load(sequence.from);
+    int place = sequence.first_place;
+    const int32_t* block = p_.blocks + sequence.first_block;
+    for (int first = 0; first < sequence.n_rows; first += kDeltaRows) {
+      stage(sequence, first + kDeltaRows);
+      cp_async_commit();
+      cp_async_wait<1>();
+      __syncthreads();
+      const int left = sequence.n_rows - first;
+      const int n = left < kDeltaRows ? left : kDeltaRows;
+      for (int i = 0; i < n; ++i) {
+        step(sequence.first_row + first + i, first / kDeltaRows % 2 * kDeltaRows + i);
+        ++place;
+        if (place < p_.block_size && first + i + 1 < sequence.n_rows) continue;
+        store(*block++);
+        place = 0;
+      }
+      __syncthreads();  // the rows are overwritten next
+    }
+  }
+
+ private:
+  // Keys that are not there are zero.
+  __device__ __forceinline__ void clear_padding() {
+    const int n = kKeys - p_.sizes.key_stride;
+    if (n == 0) return;
+    for (int i = static_cast<int>(threadIdx.x); i < 2 * kDeltaRows * n; i += kDeltaThreads) {
+      const int at = i / n * kKeys + p_.sizes.key_stride + i % n;
+      stages_.queries[at] = stages_.keys[at] = 0.0f;
+    }
+  }
+
+  // Begins to copy the rows from number `first` of the sequence on, if there are any.
+  __device__ __forceinline__ void stage(const StateSequence& sequence, int first) {
+    const int left = sequence.n_rows - first;
+    const int n = left < kDeltaRows ? left : kDeltaRows;
+    const int to = first / kDeltaRows % 2 * kDeltaRows;
+    const int64_t row = sequence.first_row + first;
+    const DeltaSizes& sizes = p_.sizes;
+    const int n_chunks = sizes.key_stride / 4;
+    const int key_head = sizes.key_head_of(head_);
+    for (int i = static_cast<int>(threadIdx.x); i < n * n_chunks; i += kDeltaThreads) {
+      const int r = i / n_chunks;
+      const int at = (to + r) * kKeys + 4 * (i % n_chunks);
+      const int64_t from =
+          ((row + r) * sizes.n_key_heads + key_head) * sizes.key_stride + 4 * (i % n_chunks);
+      cp_async_16(stages_.queries + at, p_.scratch.queries + from, 16);
+      cp_async_16(stages_.keys + at, p_.scratch.keys + from, 16);
+    }
+    constexpr int kValueChunks = kDeltaColumns / 4;
+    for (int i = static_cast<int>(threadIdx.x); i < n * kValueChunks; i += kDeltaThreads) {
+      const int r = i / kValueChunks;
+      const int column = 4 * (i % kValueChunks);
+      if (first_column_ + column >= sizes.value_stride) continue;
+      cp_async_16(stages_.values + (to + r) * kDeltaColumns + column,
+                  p_.scratch.values + value_at(row + r) + column, 16);
+    }
+    for (int i = static_cast<int>(threadIdx.x); i < n; i += kDeltaThreads) {
+      cp_async_16(stages_.gates + (to + i) * 4,
+                  p_.scratch.gates + ((row + i) * sizes.n_value_heads + head_) * 4, 16);
+    }
+  }
+
+  // Where a row's first value of these columns lies.
+  __device__ __forceinline__ int64_t value_at(int64_t row) const {
+    return (row * p_.sizes.n_value_heads + head_) * p_.sizes.value_stride + first_column_;
+  }
+
+  __device__ __forceinline__ bool is_there() const {
+    return first_column_ + own_column_ < p_.sizes.value_dim;
+  }
+
+  // Of this lane, in a block of the cache.
+  __device__ __forceinline__ float4* state_in(int block) const {
+    const int64_t column =
+        static_cast<int64_t>(head_) * p_.sizes.value_dim + first_column_ + own_column_;
+    return reinterpret_cast<float4*>(p_.states.data + block * p_.states.block_stride +
+                                     column * p_.sizes.key_stride) +
+           group_;
+  }
+
+  __device__ __forceinline__ void load(int block) {
+#pragma unroll
+    for (int j = 0; j < kSteps; ++j) {
+      state_[j] = {0.0f, 0.0f, 0.0f, 0.0f};
+      if (block >= 0 && is_there() && 16 * j < p_.sizes.key_stride) {
+        state_[j] = state_in(block)[4 * j];
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store(int block) const {
+    if (!is_there()) return;
+#pragma unroll
+    for (int j = 0; j < kSteps; ++j) {
+      if (16 * j < p_.sizes.key_stride) state_in(block)[4 * j] = state_[j];
+    }
+  }
+
+  // A row, which is staged in place `at`.
+  __device__ __forceinline__ void step(int64_t row, int at) {
+    const int first_of_warp = first_column_ + own_column_ / 8 * 8;
+    if (first_of_warp >= p_.sizes.value_dim) return;
+    const auto* const queries =
+        reinterpret_cast<const float4*>(stages_.queries + at * kKeys) + group_;
+    const auto* const keys = reinterpret_cast<const float4*>(stages_.keys + at * kKeys) + group_;
+    float4 of_key = {0.0f, 0.0f, 0.0f, 0.0f};
+    float4 of_query = of_key;
+#pragma unroll
+    for (int j = 0; j < kSteps; ++j) {
+      add_product(of_key, keys[4 * j], state_[j]);
+      add_product(of_query, queries[4 * j], state_[j]);
+    }
+    const float known = column_sum(of_key);
+    const float got = column_sum(of_query);
+    const float4 gates = *reinterpret_cast<const float4*>(stages_.gates + at * 4);
+    const float kept = gates.x;
+    const float value = is_there() ? stages_.values[at * kDeltaColumns + own_column_] : 0.0f;
+    const float delta = __fmaf_rn(-kept, known, value) * gates.y;
+    if (group_ == 0 && is_there()) {
+      p_.scratch.values[value_at(row) + own_column_] = __fmaf_rn(gates.z, delta, kept * got);
+    }
+#pragma unroll
+    for (int j = 0; j < kSteps; ++j) {
+      const float4 key = keys[4 * j];
+      float4& s = state_[j];
+      s.x = __fmaf_rn(key.x, delta, kept * s.x);
+      s.y = __fmaf_rn(key.y, delta, kept * s.y);
+      s.z = __fmaf_rn(key.z, delta, kept * s.z);
+      s.w = __fmaf_rn(key.w, delta, kept * s.w);
+    }
+  }
+
+  const DeltaRuleParams& p_;
+  int head_;
+  int first_column_;
+  int group_;
+  int own_column_;  // of the block's
+  DeltaStages stages_;
+  float4 state_[kSteps];
+};
+
+template <int kSteps>
+__device__ __forceinline__ void delta_rule(const DeltaRuleParams& p) {
+  const StateSequence sequence = p.sequences[blockIdx.x];
+  if (sequence.n_rows == 0) return;
+  const int n_tiles = (p.sizes.value_dim + kDeltaColumns - 1) / kDeltaColumns;
+  const int part = static_cast<int>(blockIdx.y);
+  const int n_parts = p.sizes.n_value_heads * n_tiles;
+  if (part < n_parts) {
+    DeltaColumns<kSteps>(p, part / n_tiles, part % n_tiles * kDeltaColumns).run(sequence);
+  } else {
+    const DeltaSizes& sizes = p.sizes;
+    const int channel = static_cast<int>((part - n_parts) * kDeltaThreads + threadIdx.x);
+    if (channel >= sizes.n_channels()) return;
+    const StateBlocks kept{p.states.data + sizes.history() + channel, p.states.block_stride};
+    keep_inputs(kept, sizes.n_channels(), sizes.conv_size - 1, sequence, p.blocks, p.block_size,
+                [&](int64_t row) { return p.x[row * sizes.row_size() + channel]; });
+  }
+}
+
+PB_KERNEL(delta_rule_128, DeltaRuleParams, kDeltaThreads) { delta_rule<8>(p); }
+PB_KERNEL(delta_rule_256, DeltaRuleParams, kDeltaThreads) { delta_rule<16>(p); }
+
+}  // namespace
+}  // namespace pb::cuda

@@ -1,0 +1,162 @@
+// Parameters of the kernels of recurrent layers: the gated delta rule and the gated short
+// convolution, as ops/recurrent.h has them. Pointers are to device memory.
+//
+// Of the delta rule, a layer's part of a block of states is S (n_value_heads, value_dim,
+// key_stride): a column after another; then the inputs of the last rows (conv_size - 1,
+// n_channels). Of a short convolution it is these inputs, (conv_size - 1, width).
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/device_code/shared_bytes.h"
+
+namespace pb::cuda {
+
+// -- the passes of all kinds ----------------------------------------------------------------------
+
+// A row of a pass.
+struct StateRow {
+  int32_t n_before;  // rows of its sequence before it in the pass
+  int32_t from;      // the block whose states the sequence's first row goes on from; -1: none
+};
+
+// A sequence of a pass. Without rows it is nobody's, and nothing is written for it.
+struct StateSequence {
+  int32_t first_row;
+  int32_t n_rows;
+  int32_t first_place;  // of its first row, in its block
+  int32_t from;         // as of StateRow
+  int32_t first_block;  // where the blocks begin that its rows lie in, among those of the pass
+};
+
+// The states of a layer.
+struct StateBlocks {
+  float* data;           // of block 0, on 16 bytes
+  int64_t block_stride;  // numbers, a multiple of 4
+};
+
+// -- the gated delta rule -------------------------------------------------------------------------
+
+// Sizes of a layer.
+struct DeltaSizes {
+  int n_key_heads;
+  int n_value_heads;
+  int key_dim;
+  int value_dim;
+  int conv_size;
+  int in_turn;       // 1: value head h goes with key head h % n_key_heads; 0: neighbours with one
+  int key_stride;    // numbers, a multiple of 16: those from key_dim on are zero
+  int value_stride;  // numbers, a multiple of 4, of rows of values
+
+  PB_HOST_DEVICE int n_channels() const {
+    return 2 * n_key_heads * key_dim + n_value_heads * value_dim;
+  }
+  PB_HOST_DEVICE int row_size() const {
+    return n_channels() + n_value_heads * value_dim + 2 * n_value_heads;
+  }
+  PB_HOST_DEVICE int heads_of_key() const { return n_value_heads / n_key_heads; }
+  PB_HOST_DEVICE int key_head_of(int value_head) const {
+    return in_turn != 0 ? value_head % n_key_heads : value_head / heads_of_key();
+  }
+  // The i-th value head of a key head.
+  PB_HOST_DEVICE int value_head_of(int key_head, int i) const {
+    return in_turn != 0 ? key_head + i * n_key_heads : key_head * heads_of_key() + i;
+  }
+  // Where the inputs of the last rows begin.
+  PB_HOST_DEVICE int64_t history() const {
+    return static_cast<int64_t>(n_value_heads) * value_dim * key_stride;
+  }
+};
+
+// What becomes of a row's inputs before the rule.
+struct DeltaScratch {
+  float* queries;  // (n_rows, n_key_heads, key_stride)
+  float* keys;     // likewise
+  float* values;   // (n_rows, n_value_heads, value_stride); the rule puts its results there
+  float* gates;    // (n_rows, n_value_heads, 4): what is kept, what is learnt, q k, 0
+};
+
+inline constexpr unsigned kDeltaRowThreads = 128;  // of which each warp has a head
+inline constexpr int kMostKeyDim = 256;
+
+// Convolutions, unit queries and keys, and gates of rows. Grid: rows, parts of 4 heads: those of
+// keys, then those of values.
+struct DeltaInputsParams {
+  DeltaSizes sizes;
+  const float* x;  // (n_rows, row_size)
+  const StateRow* rows;
+  StateBlocks states;
+  const float* convolution;  // (conv_size, n_channels)
+  const float* decay;        // (n_value_heads)
+  const float* decay_bias;   // (n_value_heads)
+  DeltaScratch scratch;
+};
+
+inline constexpr unsigned kDeltaThreads = 128;
+inline constexpr int kDeltaColumns = 32;  // of a state, of a block
+inline constexpr int kDeltaRows = 8;      // in shared memory at once, twice
+
+// The rule, and the states after each block's last row. Grid: sequences; tiles of kDeltaColumns
+// columns of each value head, then parts of kDeltaThreads channels, whose inputs are kept.
+struct DeltaRuleParams {
+  DeltaSizes sizes;
+  const float* x;  // (n_rows, row_size)
+  const StateSequence* sequences;
+  const int32_t* blocks;
+  int block_size;
+  StateBlocks states;
+  DeltaScratch scratch;
+};
+
+// Rows on their way, each array (2, kDeltaRows, ...), in shared memory.
+struct DeltaStages {
+  float* queries;  // key_size
+  float* keys;     // key_size
+  float* values;   // kDeltaColumns
+  float* gates;    // 4
+};
+template <typename Arrays>
+PB_HOST_DEVICE DeltaStages take_delta_stages(Arrays& arrays, int key_size) {
+  const auto rows = static_cast<size_t>(2 * kDeltaRows);
+  const auto of_keys = rows * static_cast<size_t>(key_size);
+  return {arrays.template take<float>(of_keys), arrays.template take<float>(of_keys),
+          arrays.template take<float>(rows * kDeltaColumns), arrays.template take<float>(rows * 4)};
+}
+
+// y = RMSNorm(values) silu(z), of each value head. Grid: rows, parts of 4 heads.
+struct DeltaOutputsParams {
+  DeltaSizes sizes;
+  const float* x;       // (n_rows, row_size)
+  const float* values;  // as of DeltaScratch
+  const float* weight;  // (value_dim)
+  float eps;
+  float* y;  // (n_rows, n_value_heads, value_dim)
+};
+
+// -- the gated short convolution ------------------------------------------------------------------
+
+inline constexpr unsigned kConvThreads = 128;
+
+// y of rows. Grid: rows, parts of kConvThreads channels.
+struct ShortConvParams {
+  int width;
+  int conv_size;
+  const float* x;  // (n_rows, 3 width): b, c, x
+  const StateRow* rows;
+  StateBlocks states;
+  const float* convolution;  // (conv_size, width)
+  float* y;                  // (n_rows, width)
+};
+
+// The states after each block's last row. Grid: sequences, parts of kConvThreads channels.
+struct ShortConvStatesParams {
+  int width;
+  int conv_size;
+  const float* x;  // as of ShortConvParams
+  const StateSequence* sequences;
+  const int32_t* blocks;
+  int block_size;
+  StateBlocks states;
+};
+
+}  // namespace pb::cuda

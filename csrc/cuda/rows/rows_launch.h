@@ -1,0 +1,35 @@
+// Launches of norms, activations and what else goes row by row.
+#pragma once
+
+#include "config/config.h"
+#include "cuda/driver/launch.h"
+#include "cuda/rows/params_rows.h"
+#include "formats/dtype.h"
+
+namespace pb::cuda {
+
+// What activations of weights of a dtype are held in: kF32, or kBF16.
+inline DType activation_dtype(DType weights) {
+  return weights == DType::kF32 ? DType::kF32 : DType::kBF16;
+}
+
+// out[i] = norm(x[rows[i]]) of n_rows rows. out_dtype: kF32, or kBF16.
+Launch<NormParams> norm_launch(NormKind kind, DType out_dtype, int n_rows,
+                               const NormParams& params);
+
+// out[r] (=|+=) RMSNorm(y[r]) of n_rows rows, then times the scale.
+Launch<NormRowsParams> norm_rows_launch(int n_rows, const NormRowsParams& params);
+
+// out = x of n_rows rows. out_dtype: kF32, or kBF16.
+Launch<RoundParams> round_launch(DType out_dtype, int n_rows, const RoundParams& params);
+
+// out[r, c] = x[r, order[c]] of n_rows rows. out_dtype: kF32, or kBF16.
+Launch<PermuteParams> permute_launch(DType out_dtype, int n_rows, const PermuteParams& params);
+
+Launch<ScaleLogitsParams> scale_logits_launch(const ScaleLogitsParams& params);
+
+// out = act(gate) * up, or act(gate), of n_rows rows. out_dtype: kF32, or kBF16.
+Launch<ActivateParams> activate_launch(Activation kind, DType out_dtype, int n_rows,
+                                       const ActivateParams& params);
+
+}  // namespace pb::cuda

@@ -1,0 +1,82 @@
+// The host's side of drawing tokens on the device: what rows ask for becomes parameters of the
+// kernels of sampling.cuh, and what these gave becomes draws.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cuda/driver/launch.h"
+#include "cuda/sampling/params_sampling.h"
+#include "sampling/draw.h"
+#include "sampling/sampling.h"
+
+namespace pb::cuda {
+
+// What one row of logits is for.
+struct SamplingRequest {
+  const Sampling* sampling = nullptr;  // of the sequence; null with `target`
+  // The sequence's tokens are `history` followed by `appended`; what is drawn comes after them.
+  std::span<const int32_t> history = {};
+  std::span<const int32_t> appended = {};
+  const uint32_t* mask = nullptr;  // (mask_words(vocab)): tokens that may be drawn; null: all
+  int32_t target = -1;  // 0 or more: a token whose log-probability is wanted; none is drawn
+  int32_t n_top = 0;    // likeliest tokens beside the target
+};
+
+// Device memory of sampling, in bytes.
+struct SamplingBytes {
+  size_t rows = 0;     // RowSampling
+  size_t changes = 0;  // ScoreChange
+  size_t scores = 0;
+  size_t sampled = 0;  // SampledRow
+};
+
+SamplingBytes sampling_bytes(int vocab_size, int most_rows, size_t most_changes);
+
+// The leading requests that SamplingPlanner::plan has planned.
+struct PlannedRows {
+  int n_rows = 0;
+  size_t n_changes = 0;
+  bool draws_at_random = false;
+  bool wants_logprobs = false;
+};
+
+class SamplingPlanner {
+ public:
+  explicit SamplingPlanner(int vocab_size);
+
+  // Fills in `rows` and `changes` for as many leading requests as there is room for; the others are
+  // for another call. There must be room for one: rows.size() >= 1 and changes.size() >=
+  // vocab_size. Allocates nothing.
+  PlannedRows plan(std::span<const SamplingRequest> requests, std::span<RowSampling> rows,
+                   std::span<ScoreChange> changes);
+
+ private:
+  ScoreChange& change(int32_t token);
+  void list_changes(const SamplingRequest& request);
+  void penalise(const SamplingRequest& request);
+
+  std::vector<int32_t> slots_;  // (vocab): 1 + the token's index among the row's changes; else zero
+  std::vector<int32_t> counts_;  // (vocab): how often in the output; zero between rows
+  std::span<ScoreChange> free_changes_;
+  size_t n_changes_ = 0;   // of the row, the first of free_changes_
+  bool is_full_ = false;   // the row has no room in them
+  ScoreChange ignored_{};  // what does not fit
+};
+
+// The kernels of one call, in order.
+struct SamplingLaunches {
+  std::array<Launch<SampleParams>, 4> launches{};
+  size_t n = 0;
+};
+
+// Those that the rows need. A graph of launches for any rows takes one with everything set.
+SamplingLaunches sampling_launches(const PlannedRows& planned, const SampleParams& params);
+
+// What the engine is told of a row.
+Draw draw_of(const SampledRow& sampled, const RowSampling& row);
+
+}  // namespace pb::cuda

@@ -1,0 +1,145 @@
+// The groups of super-blocks as numbers: Q4_K, Q5_K, Q6_K.
+//
+// What a group's whole numbers are multiplied by, d scale, has 17 bits (19 in Q6_K), so that all
+// products are exact in f32. A product of Q4_K and Q5_K less d_min min is rounded to f32, once,
+// where CPUs round it, and then to bf16.
+#pragma once
+
+#include "cuda/weights/expand.cuh"
+
+namespace pb::cuda {
+namespace {
+
+// A whole number below 2^23.
+__device__ __forceinline__ float small_whole(unsigned v) {
+  return __uint_as_float(v | 0x4b000000u) - 8388608.0f;
+}
+
+// Of Q4_K and Q5_K: kHighBits of a number, 0 or 1, lie with the scales.
+template <typename Format, int kHighBits>
+struct GroupWithMin {
+  struct Scales {
+    unsigned d;              // and, above it, d_min
+    unsigned char bytes[2];  // that scale and min lie in, with 4 bits of another group's
+    unsigned highs;
+  };
+  static __device__ __forceinline__ Scales load(const unsigned char* scales, int group,
+                                                const unsigned char*, int) {
+    const unsigned char* const tile = scales + group / 8 * Format::kScaleBytes;
+    const int in_tile = group % 8;
+    const unsigned char* const of_group = tile + 4 + in_tile / 2 * 3 + in_tile % 2;
+    Scales s{*reinterpret_cast<const unsigned*>(tile), {of_group[0], of_group[1]}, 0};
+    if constexpr (kHighBits > 0) {
+      s.highs = *reinterpret_cast<const unsigned*>(tile + 16 + in_tile * 4);
+    }
+    return s;
+  }
+
+  float scale;
+  float minus_min;
+  unsigned highs;
+  __device__ __forceinline__ GroupWithMin(const Scales& s, int is_odd) : highs(s.highs) {
+    const unsigned both = (s.bytes[0] | unsigned{s.bytes[1]} << 8) >> 4 * is_odd;
+    scale = f16_value(static_cast<uint16_t>(s.d)) * small_whole(both & 63u);
+    minus_min = -f16_value(static_cast<uint16_t>(s.d >> 16)) * small_whole(both >> 6 & 63u);
+  }
+
+  // As GroupOf<Int4Format>::pairs.
+  __device__ __forceinline__ void pairs(unsigned bytes, int j, unsigned& low,
+                                        unsigned& high) const {
+    const unsigned first = bytes << 12;  // byte 0 in bits 12 to 19
+    const unsigned second = bytes << 4;  // byte 1 there
+    unsigned bits[4] = {first & 0xf000u, second & 0xf000u, first & 0xf0000u, second & 0xf0000u};
+    if constexpr (kHighBits > 0) {
+      const unsigned four = highs >> 4 * j;
+      bits[0] |= four << 16 & 0x10000u;
+      bits[1] |= four << 15 & 0x10000u;
+      bits[2] |= four << 18 & 0x100000u;
+      bits[3] |= four << 17 & 0x100000u;
+    }
+    low = bf16_pair(of_low(bits[0]), of_low(bits[1]));
+    high = bf16_pair(of_high(bits[2]), of_high(bits[3]));
+  }
+  static __device__ __forceinline__ float number(const unsigned char* values, int at,
+                                                 const Scales& s, int is_odd) {
+    const int of_pair = at % 16;
+    const unsigned high = s.highs >> (of_pair / 2 * 4 + at / 16 * 2 + of_pair % 2) & 1u;
+    const GroupWithMin group(s, is_odd);
+    const unsigned whole = nibble(values, at) | high << 4;
+    return __fmaf_rn(small_whole(whole), group.scale, group.minus_min);
+  }
+
+ private:
+  __device__ __forceinline__ float of_low(unsigned bits) const {
+    return __fmaf_rn(__uint_as_float(bits | 0x45000000u) - 2048.0f, scale, minus_min);
+  }
+  __device__ __forceinline__ float of_high(unsigned bits) const {
+    return __fmaf_rn(__uint_as_float(bits | 0x43000000u) - 128.0f, scale, minus_min);
+  }
+};
+
+template <>
+struct GroupOf<Q4KFormat> : GroupWithMin<Q4KFormat, 0> {
+  __device__ __forceinline__ GroupOf(const Scales& s, int is_odd) : GroupWithMin(s, is_odd) {}
+};
+template <>
+struct GroupOf<Q5KFormat> : GroupWithMin<Q5KFormat, 1> {
+  __device__ __forceinline__ GroupOf(const Scales& s, int is_odd) : GroupWithMin(s, is_odd) {}
+};
+
+template <>
+struct GroupOf<Q6KFormat> {
+  struct Scales {
+    uint16_t d;
+    uint16_t both;      // the scale of the first 16, and above it that of the others
+    unsigned highs[2];  // of the first four pairs of pairs, and of the others
+  };
+  static __device__ __forceinline__ Scales load(const unsigned char* scales, int group,
+                                                const unsigned char* tail, int in_tail) {
+    const unsigned char* const tile = scales + group / 8 * Q6KFormat::kScaleBytes;
+    const int in_tile = group % 8;
+    const uint2 highs = *reinterpret_cast<const uint2*>(tile + 16 + in_tile * 8);
+    return {reinterpret_cast<const uint16_t*>(tail)[in_tail / 8],
+            reinterpret_cast<const uint16_t*>(tile)[in_tile],
+            {highs.x, highs.y}};
+  }
+
+  float scales[2];   // of the first 16, of the others
+  float offsets[2];  // of 2^7 + 32 + the whole number
+  unsigned highs[2];
+  __device__ __forceinline__ GroupOf(const Scales& s, int) : highs{s.highs[0], s.highs[1]} {
+    const float d = f16_value(s.d);
+    // The sign bit is turned over: 128 more than the number.
+    scales[0] = d * (small_whole((s.both & 255u) ^ 128u) - 128.0f);
+    scales[1] = d * (small_whole(unsigned{s.both} >> 8 ^ 128u) - 128.0f);
+    offsets[0] = -160.0f * scales[0];
+    offsets[1] = -160.0f * scales[1];
+  }
+
+  // As GroupOf<Int4Format>::pairs.
+  __device__ __forceinline__ void pairs(unsigned bytes, int j, unsigned& low,
+                                        unsigned& high) const {
+    const unsigned eight = (j < 4 ? highs[0] : highs[1]) >> j % 4 * 8;
+    low = bf16_pair(element<0>((bytes << 16 & 0xf0000u) | (eight << 20 & 0x300000u)),
+                    element<0>((bytes << 8 & 0xf0000u) | (eight << 18 & 0x300000u)));
+    high = bf16_pair(element<1>((bytes << 12 & 0xf0000u) | (eight << 16 & 0x300000u)),
+                     element<1>((bytes << 4 & 0xf0000u) | (eight << 14 & 0x300000u)));
+  }
+  static __device__ __forceinline__ float number(const unsigned char* values, int at,
+                                                 const Scales& s, int is_odd) {
+    const int of_pair = at % 16;
+    const unsigned eight = s.highs[of_pair / 8] >> of_pair % 8 / 2 * 8;
+    const unsigned high = eight >> (at / 16 * 4 + of_pair % 2 * 2) & 3u;
+    const float whole = small_whole(nibble(values, at) | high << 4) - 32.0f;
+    return GroupOf(s, is_odd).scales[at / 16] * whole;
+  }
+
+ private:
+  template <int kHalf>
+  __device__ __forceinline__ float element(unsigned bits) const {
+    return __fmaf_rn(__uint_as_float(bits | 0x43000000u), scales[kHalf], offsets[kHalf]);
+  }
+};
+
+}  // namespace
+}  // namespace pb::cuda

@@ -1,0 +1,16 @@
+// Super-blocks near to given numbers: what dtype="q4_k_m" and its kin are made with.
+#pragma once
+
+#include <cstddef>
+
+#include "formats/super_block.h"
+
+namespace pb {
+
+// The super-block of `dtype` with little weighted squared error to x (kSuperBlock), written to
+// `block` (block_bytes(dtype) bytes, at any address). A number weighs as much as its magnitude plus
+// the root mean square of its group: great weights matter more to a product. Where numbers are not
+// finite, or too great for a scale in f16, so are the block's scales.
+void quantise_super_block(DType dtype, const float* x, std::byte* block);
+
+}  // namespace pb
