@@ -13,7 +13,7 @@ from .checkpoints.blueprint import EMBEDDING
 from .checkpoints.fields import Fields
 from .checkpoints.loaded_model import LoadedModel, TokenizerParts
 from .checkpoints.tensors import Tensor
-from .families import BASE_CLASSES, CLASSES, ENCODER_CLASSES, read_blueprint
+from .families import class_names, read_blueprint
 from .tokenizers.added_tokens import SPECIAL_TOKENS
 from .tokenizers.tokenizer_files import build_parts, private_backend
 
@@ -32,10 +32,8 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
     Raises ModelFormatError for another class, or a parameter that cannot be used.
     """
     name = type(module).__name__
-    encoders = (name for names in ENCODER_CLASSES.values() for name in names)
-    classes = (*CLASSES.values(), *BASE_CLASSES.values(), *encoders)
-    if name not in classes:
-        supported = ", ".join(dict.fromkeys(classes))
+    if name not in class_names():
+        supported = ", ".join(class_names())
         raise ModelFormatError(f"module is a {name}; expected one of {supported}")
     fields = Fields({**module.config.to_dict(), "architectures": [name]}, f"{name}.config")
     blueprint = read_blueprint(fields)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gguf_configs import read_config
 from quantised_files import (
     Parts,
     awq,
@@ -26,8 +27,7 @@ from quantised_files import (
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading.checkpoints.fields import Fields
-from pybatcher.loading.gguf.gguf_architectures import ARCHITECTURES
-from pybatcher.loading.gguf.gguf_config import read_config
+from pybatcher.loading.families import gguf_architectures
 from pybatcher.loading.safetensors.quantised import StoredWeight, read_scheme, with_matrices
 from pybatcher.loading.tokenizers.gguf_tokenizer import read_tokenizer
 
@@ -281,7 +281,7 @@ ODD_KEYS: tuple[Any, ...] = (
 )
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", gguf_architectures())
 def test_odd_keys_of_architectures(architecture: str) -> None:
     random = Random(architecture)
     own = OWN_KEYS.get(architecture, SIZES)

@@ -31,8 +31,17 @@ ELSEWHERE = {
     # Plain values.
     "loading/checkpoints/model_config.py": "loading/families/test_gemma4.py",
     "loading/checkpoints/moe.py": "loading/families/test_gemma4_moe.py",
+    # Plain values with an accessor or two, and parts that several families share.
+    "loading/parts/family.py": "loading/families/test_llama.py",
+    "loading/parts/gguf_contents.py": "loading/parts/test_gguf_llama.py",
+    "loading/parts/llama_like.py": "loading/families/test_llama.py",
+    "loading/parts/qwen_windows.py": "loading/families/test_llama.py",
+    # Families that differ little from Llama, tested beside it.
+    "loading/families/mistral.py": "loading/families/test_llama.py",
+    "loading/families/qwen2.py": "loading/families/test_llama.py",
+    "loading/families/qwen3.py": "loading/families/test_llama.py",
     # A part of what metadata describe.
-    "loading/gguf/gguf_rope.py": "loading/gguf/test_gguf_config.py",
+    "loading/parts/gguf_rope.py": "loading/parts/test_gguf_llama.py",
     # Grammars of calls, as parts of those of whole responses.
     "text/output/grammar/call_grammar.py": "text/output/grammar/test_response_grammar.py",
     # Handlers and what they share, asked by OpenAI's own client.

@@ -40,6 +40,7 @@ class Blueprint:
     generates: the model has a head, or one tied to the embedding, and is no encoder.
     rounds_embedding_scale: the scale is rounded to the embedding's dtype, and so is that of the
         layers' own inputs.
+    unused: names of tensors that a GGUF file may have and that no layer needs.
     """
 
     config: ModelConfig
@@ -49,6 +50,7 @@ class Blueprint:
     text_prefixes: tuple[tuple[str, str], ...] = ()
     generates: bool = True
     rounds_embedding_scale: bool = False
+    unused: frozenset[str] = frozenset()
 
     def without_head(self) -> Blueprint:
         """Return the blueprint of the same model saved without a head, which may be tied."""

@@ -24,8 +24,10 @@ from ..checkpoints.limits import (
 )
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.tensors import TensorRule
-
-__all__ = ["read", "rules"]
+from ..parts.family import Family, ModelClasses
+from ..parts.gguf_contents import GgufContents
+from ..parts.gguf_llama import gguf_blueprint, read_gguf_sizes
+from ..parts.gguf_names import renamed_by
 
 _ACTIVATIONS = {
     "gelu": "gelu",
@@ -50,10 +52,25 @@ _OWN_DEFAULTS: dict[str, dict[str, Any]] = {
     "xlm-roberta": {"pad_token_id": 1},
 }
 _MAX_TYPES = 4096
+_GGUF_NAMES = {
+    "embeddings.word_embeddings": "token_embd",
+    "embeddings.position_embeddings": "position_embd",
+    "embeddings.token_type_embeddings": "token_types",
+    "embeddings.LayerNorm": "token_embd_norm",
+    "attention.self.query": "attn_q",
+    "attention.self.key": "attn_k",
+    "attention.self.value": "attn_v",
+    "attention.output.dense": "attn_output",
+    "attention.output.LayerNorm": "attn_output_norm",
+    "intermediate.dense": "ffn_up",
+    "output.dense": "ffn_down",
+    "output.LayerNorm": "layer_output_norm",
+}
+"""GGUF's names of transformers' tensors, of a model or of a layer."""
 _OLD_NAMES = {"weight": "gamma", "bias": "beta"}  # of LayerNorm's, in checkpoints from TensorFlow
 
 
-def read(fields: Fields) -> Blueprint:
+def _read(fields: Fields) -> Blueprint:
     """Return the blueprint of a bert, roberta or xlm-roberta config.json.
 
     Raises ModelFormatError.
@@ -69,7 +86,7 @@ def read(fields: Fields) -> Blueprint:
     config = _read_config(fields, n_positions - first)
     prefix = "bert." if is_bert else "roberta."
     n_types = fields.integer("type_vocab_size", 1, _MAX_TYPES)
-    found = rules(config, prefix, first, n_types)
+    found = _rules(config, prefix, first, n_types)
     return Blueprint(config, tuple(found), tied=False, prefix=prefix, generates=False)
 
 
@@ -107,7 +124,7 @@ def _read_config(fields: Fields, n_positions: int) -> ModelConfig:
     )
 
 
-def rules(
+def _rules(
     config: ModelConfig, prefix: str, first_position: int, n_types: int
 ) -> Iterator[TensorRule]:
     """Yield a rule for every tensor, with transformers' names as sources.
@@ -165,3 +182,44 @@ def _norm_rules(name: str, source: str, size: int) -> Iterator[TensorRule]:
             shape=shape,
             otherwise=TensorRule(name=own, source=f"{source}.{old}", shape=shape),
         )
+
+
+def _read_gguf(contents: GgufContents) -> Blueprint:
+    """Read a `bert` file: a BERT, RoBERTa or XLM-RoBERTa.
+
+    The file does not say by which GELU a model was trained: it is the exact one here, and the tanh
+    form in llama.cpp.
+    """
+    keys, sizes = contents.keys, read_gguf_sizes(contents)
+    keys.refuse_unless("attention.causal", False)
+    config = ModelConfig(
+        **sizes._asdict(),
+        architecture="bert",
+        vocab_size=contents.vocab_size,
+        norm="layer",
+        norm_eps=keys.number("attention.layer_norm_epsilon", 0.0, 1.0),
+        activation="gelu",
+        gated_mlp=False,
+        position="learned",
+        ropes=(),
+        layer_ropes=(-1,) * sizes.n_layers,
+        attention_scale=sizes.head_dim**-0.5,
+        sliding_windows=(0,) * sizes.n_layers,
+        causal=False,
+        stream_norms="all",
+    )
+    types = contents.tensors.get("token_types.weight")
+    n_types = 1 if types is None else types.shape[0]
+    rules = renamed_by(_rules(config, "", 0, n_types), _GGUF_NAMES)
+    return gguf_blueprint(contents, config, rules)
+
+
+FAMILY = Family(
+    hf={"bert": _read, "roberta": _read, "xlm-roberta": _read},
+    classes={
+        "bert": ModelClasses(encoders=("BertModel", "BertForMaskedLM", "BertForPreTraining")),
+        "roberta": ModelClasses(encoders=("RobertaModel", "RobertaForMaskedLM")),
+        "xlm-roberta": ModelClasses(encoders=("XLMRobertaModel", "XLMRobertaForMaskedLM")),
+    },
+    gguf={"bert": _read_gguf},
+)

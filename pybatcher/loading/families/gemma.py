@@ -21,17 +21,22 @@ from ..checkpoints.llama_config import llama_config, read_sizes
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.rope import read_rope
 from ..checkpoints.tensors import TensorRule
-from . import llama
+from ..parts import llama_like
+from ..parts.family import Family, ModelClasses
+from ..parts.gguf_contents import GgufContents
+from ..parts.gguf_llama import (
+    WINDOW,
+    biases,
+    gguf_blueprint,
+    read_gguf_config,
+    renamed,
+    sliding_layers,
+    with_windows,
+)
 
-__all__ = ["NORMS", "gguf_rules", "read", "read_multimodal"]
+_LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
+"""Whose attention is scaled by hidden_size / n_heads: a GGUF file does not say by what."""
 
-NORMS = {
-    "attn_norm": "input_layernorm",
-    "attn_post_norm": "post_attention_layernorm",
-    "mlp_norm": "pre_feedforward_layernorm",
-    "mlp_post_norm": "post_feedforward_layernorm",
-}
-"""transformers' names of a layer's norms, by canonical name."""
 _DEFAULTS: dict[str, Any] = {
     "vocab_size": 262208,
     "hidden_size": 2304,
@@ -54,18 +59,18 @@ _DEFAULTS_OF_2 = {
 }
 
 
-def read(fields: Fields) -> Blueprint:
+def _read(fields: Fields) -> Blueprint:
     """Return the blueprint of a gemma2 or gemma3_text config.json. Raises ModelFormatError."""
     is_2 = fields.text("model_type") == "gemma2"
     fields = fields.with_defaults(_DEFAULTS_OF_2 if is_2 else _DEFAULTS)
     config = _read_2(fields) if is_2 else _read_3(fields)
     bias = fields.boolean("attention_bias", False)
-    rules = llama.rules(
+    rules = llama_like.rules(
         config,
         qkv_bias=bias,
         o_bias=bias,
         mlp_bias=False,
-        norms=NORMS,
+        norms=llama_like.SANDWICH_NORMS,
         qk_norm=not is_2,
         norm_plus=1.0,
     )
@@ -75,25 +80,11 @@ def read(fields: Fields) -> Blueprint:
     )
 
 
-def read_multimodal(fields: Fields) -> Blueprint:
+def _read_multimodal(fields: Fields) -> Blueprint:
     """Return the blueprint of the text part of a gemma3 config.json. Raises ModelFormatError."""
     text = fields.child("text_config").with_defaults({"model_type": "gemma3_text"})
     text.refuse_unless("model_type", "gemma3_text")
-    return replace(read(text), text_prefixes=TEXT_PREFIXES)
-
-
-def gguf_rules(
-    config: ModelConfig, *, qkv_bias: bool, o_bias: bool, mlp_bias: bool
-) -> Iterator[TensorRule]:
-    """Yield the rules of a gemma2 or gemma3 GGUF file, whose norms have the 1 in their weights."""
-    return llama.rules(
-        config,
-        qkv_bias=qkv_bias,
-        o_bias=o_bias,
-        mlp_bias=mlp_bias,
-        norms=NORMS,
-        qk_norm=config.architecture == "gemma3",
-    )
+    return replace(_read(text), text_prefixes=TEXT_PREFIXES)
 
 
 def _read_2(fields: Fields) -> ModelConfig:
@@ -119,7 +110,7 @@ def _read_3(fields: Fields) -> ModelConfig:
 def _read_common(fields: Fields, architecture: str, period: int) -> ModelConfig:
     fields.refuse_unless("hidden_activation", "gelu_pytorch_tanh")
     causal = not fields.boolean("use_bidirectional_attention", False)
-    sizes = read_sizes(fields, llama.NAMES)
+    sizes = read_sizes(fields, llama_like.NAMES)
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
     if window and not causal:
         window = window // 2 + 1  # on each side, the query itself included
@@ -141,3 +132,80 @@ def _read_common(fields: Fields, architecture: str, period: int) -> ModelConfig:
         attention_scale=fields.number("query_pre_attn_scalar", 1e-6, 1e9) ** -0.5,
         logit_softcap=fields.number("final_logit_softcapping", 1e-3, 1e6, 0.0),
     )
+
+
+def _read_gguf_2(contents: GgufContents) -> Blueprint:
+    keys = contents.keys
+    config = _of_gguf(read_gguf_config(contents, reads=(WINDOW,)))
+    window = keys.integer(WINDOW, 0, MAX_POSITIONS, 4096)
+    sliding = sliding_layers(keys, config.n_layers, 2)
+    config = replace(
+        config,
+        sliding_windows=tuple(window if slides else 0 for slides in sliding),
+        attention_softcap=keys.number("attn_logit_softcapping", 0.0, 1e6, 50.0),
+        logit_softcap=keys.number("final_logit_softcapping", 0.0, 1e6, 30.0),
+    )
+    return gguf_blueprint(contents, config, _gguf_rules(contents, config))
+
+
+def _read_gguf_3(contents: GgufContents) -> Blueprint:
+    config = _gguf_config_3(contents)
+    return gguf_blueprint(contents, config, _gguf_rules(contents, config))
+
+
+def _read_gguf_embedding(contents: GgufContents) -> Blueprint:
+    """Read an EmbeddingGemma: an encoder with half a window on each side."""
+    config = _gguf_config_3(contents, causal=False)
+    windows = tuple(window // 2 + 1 if window else 0 for window in config.sliding_windows)
+    config = replace(config, causal=False, sliding_windows=windows)
+    return gguf_blueprint(contents, config, _gguf_rules(contents, config))
+
+
+def _gguf_config_3(contents: GgufContents, *, causal: bool = True) -> ModelConfig:
+    keys = contents.keys
+    config = read_gguf_config(contents, architecture="gemma3", reads=(WINDOW,), causal=causal)
+    config = _of_gguf(config)
+    softcap = keys.number("final_logit_softcapping", 0.0, 1e6, 0.0)
+    theta = keys.number("rope.freq_base_swa", 1e-3, 1e12, 1e4)
+    return with_windows(keys, replace(config, logit_softcap=softcap), 6, theta)
+
+
+def _of_gguf(config: ModelConfig) -> ModelConfig:
+    """Return a Llama-like configuration with the parts that Gemma 2 and 3 share."""
+    per_head = config.head_dim
+    if config.n_layers == _LAYERS_OF_27B[config.architecture]:
+        per_head = config.hidden_size // config.n_heads
+    return replace(
+        config,
+        activation="gelu_tanh",
+        post_norm=True,
+        embedding_scale=config.hidden_size**0.5,
+        attention_scale=per_head**-0.5,
+    )
+
+
+def _gguf_rules(contents: GgufContents, config: ModelConfig) -> Iterator[TensorRule]:
+    """Yield the rules of a GGUF file, whose norms have the 1 in their weights."""
+    return renamed(
+        llama_like.rules(
+            config,
+            **biases(contents),
+            norms=llama_like.SANDWICH_NORMS,
+            qk_norm=config.architecture == "gemma3",
+        )
+    )
+
+
+FAMILY = Family(
+    hf={"gemma2": _read, "gemma3_text": _read, "gemma3": _read_multimodal},
+    classes={
+        "gemma2": "Gemma2ForCausalLM",
+        "gemma3_text": ModelClasses(model="Gemma3ForCausalLM", base="Gemma3TextModel"),
+        "gemma3": "Gemma3ForConditionalGeneration",
+    },
+    gguf={
+        "gemma2": _read_gguf_2,
+        "gemma3": _read_gguf_3,
+        "gemma-embedding": _read_gguf_embedding,
+    },
+)

@@ -4,28 +4,43 @@ Layers that see all have wider heads, and may have fewer of keys and values, whi
 product (`attention_k_eq_v`). The last layers may read the keys and values of the last one before
 them that sees as much. In E2B and E4B each layer takes a part of a second embedding. Norms have
 plain weights, and scores are not scaled. A model with images and sounds has its text model inside,
-which alone is read. Absent fields have transformers' defaults. The 26B-A4B has experts beside its
-MLPs (gemma4_moe.py).
+which alone is read. Absent fields have transformers' defaults. The 26B-A4B has experts
+beside its MLPs, with norms and a router of their own: the router has an RMSNorm whose weight is
+divided by sqrt(hidden), and multiplies the weights of a row's experts, which sum to 1, by a scale
+of each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..checkpoints.blueprint import LAYER_INPUTS, TEXT_PREFIXES, Blueprint
 from ..checkpoints.fields import Fields
 from ..checkpoints.layer_types import read_sliding_layers
-from ..checkpoints.limits import MAX_HEAD_DIM, MAX_HEADS, MAX_POSITIONS, MAX_VOCABULARY, MAX_WIDTH
+from ..checkpoints.limits import (
+    MAX_HEAD_DIM,
+    MAX_HEADS,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    MAX_VOCABULARY,
+    MAX_WIDTH,
+)
 from ..checkpoints.llama_config import LlamaSizes, llama_config, read_sizes
 from ..checkpoints.model_config import LayerShape, ModelConfig
 from ..checkpoints.moe import MoeConfig
 from ..checkpoints.rope import Rope, read_proportional_rope, read_rope
 from ..checkpoints.tensors import TensorRule
-from . import gemma, gemma4_moe, llama
-
-__all__ = ["read", "read_multimodal", "rules", "shared_layers", "with_parts"]
+from ..parts import gguf_experts, llama_like
+from ..parts.experts import read_n_experts, stacked_parts
+from ..parts.family import Family
+from ..parts.gguf_contents import GgufContents
+from ..parts.gguf_keys import ArchitectureKeys
+from ..parts.gguf_llama import gguf_blueprint, renamed
 
 _DEFAULTS: dict[str, Any] = {
     "vocab_size": 262144,
@@ -49,14 +64,28 @@ _ROPES = {
         "rope_theta": 1000000.0,
     },
 }
+_MOE_NORMS = {
+    "experts_norm": "pre_feedforward_layernorm_2",
+    "mlp_out_norm": "post_feedforward_layernorm_1",
+    "experts_out_norm": "post_feedforward_layernorm_2",
+}
+_GGUF_NAMES = {
+    "experts_norm": "pre_ffw_norm_2",
+    "mlp_out_norm": "post_ffw_norm_1",
+    "experts_out_norm": "post_ffw_norm_2",
+}
+"""GGUF's names of norms around MLP and experts."""
+
+_NO_TURN = 1e29
+_GGUF_EXPERTS = gguf_experts.GgufExperts(beside_mlp=True)
 
 
-def read(fields: Fields) -> Blueprint:
+def _read(fields: Fields) -> Blueprint:
     """Return the blueprint of a gemma4_text config.json. Raises ModelFormatError."""
     fields = fields.with_defaults(_DEFAULTS)
     fields.refuse_unless("hidden_activation", "gelu_pytorch_tanh")
     fields.refuse_unless("use_bidirectional_attention", "vision")
-    sizes = read_sizes(fields, llama.NAMES)
+    sizes = read_sizes(fields, llama_like.NAMES)
     # The last layer sees all, whatever the file says, as in transformers.
     sliding = (*read_sliding_layers(fields, sizes.n_layers, 6)[:-1], False)
     window = fields.integer("sliding_window", 1, MAX_POSITIONS)
@@ -75,34 +104,34 @@ def read(fields: Fields) -> Blueprint:
         sliding_windows=tuple(window if slides else 0 for slides in sliding),
     )
     shapes = _read_shapes(fields, sizes, sliding)
-    config = with_parts(
+    config = _with_parts(
         config,
         shapes=shapes,
         ropes=_read_ropes(fields, sizes.max_position_embeddings, shapes, sliding),
         sliding=sliding,
         layer_input_size=layer_input_size,
         logit_softcap=fields.number("final_logit_softcapping", 1e-3, 1e6, 0.0),
-        moe=gemma4_moe.read_moe(fields, sizes.n_layers),
+        moe=_read_moe(fields, sizes.n_layers),
     )
     values_are_keys = fields.boolean("attention_k_eq_v", False)
-    found = rules(
+    found = _rules(
         config,
         bias=fields.boolean("attention_bias", False),
         keys_as_values=tuple(values_are_keys and not slides for slides in sliding),
     )
     tied = fields.boolean("tie_word_embeddings", True)
-    every = (*found, *gemma4_moe.expert_rules(config))
+    every = (*found, *_expert_rules(config))
     return Blueprint(config, every, tied, rounds_embedding_scale=True)
 
 
-def read_multimodal(fields: Fields) -> Blueprint:
+def _read_multimodal(fields: Fields) -> Blueprint:
     """Return the blueprint of the text part of a gemma4 config.json. Raises ModelFormatError."""
     text = fields.child("text_config").with_defaults({"model_type": "gemma4_text"})
     text.refuse_unless("model_type", "gemma4_text")
-    return replace(read(text), text_prefixes=TEXT_PREFIXES)
+    return replace(_read(text), text_prefixes=TEXT_PREFIXES)
 
 
-def with_parts(
+def _with_parts(
     config: ModelConfig,
     *,
     shapes: tuple[LayerShape, ...],
@@ -137,7 +166,7 @@ def with_parts(
     )
 
 
-def rules(
+def _rules(
     config: ModelConfig, *, bias: bool, keys_as_values: tuple[bool, ...]
 ) -> Iterator[TensorRule]:
     """Yield a rule for every tensor but those of experts, with transformers' names as sources.
@@ -151,8 +180,13 @@ def rules(
         if shares
         for kind in ("weight", "bias")
     }
-    for rule in llama.rules(
-        config, qkv_bias=bias, o_bias=bias, mlp_bias=False, norms=gemma.NORMS, qk_norm=True
+    for rule in llama_like.rules(
+        config,
+        qkv_bias=bias,
+        o_bias=bias,
+        mlp_bias=False,
+        norms=llama_like.SANDWICH_NORMS,
+        qk_norm=True,
     ):
         if rule.name in of_keys:
             rule = replace(rule, source=rule.source.replace("v_proj", "k_proj"))
@@ -163,7 +197,7 @@ def rules(
             source=f"model.layers.{layer}.layer_scalar",
             shape=(1,),
         )
-    yield from gemma4_moe.norm_rules(config)
+    yield from _moe_norm_rules(config)
     yield from _layer_input_rules(config)
 
 
@@ -191,7 +225,7 @@ def _layer_input_rules(config: ModelConfig) -> Iterator[TensorRule]:
             )
 
 
-def shared_layers(sliding: tuple[bool, ...], n_shared: int) -> tuple[int, ...] | None:
+def _shared_layers(sliding: tuple[bool, ...], n_shared: int) -> tuple[int, ...] | None:
     """Return, for each layer, the one whose keys and values it reads; -1: it has its own.
 
     The last n_shared layers read those of the last layer before them that sees as much. None
@@ -208,7 +242,7 @@ def _read_shapes(
     fields: Fields, sizes: LlamaSizes, sliding: tuple[bool, ...]
 ) -> tuple[LayerShape, ...]:
     n_shared = fields.integer("num_kv_shared_layers", 0, sizes.n_layers - 1, 0)
-    kv_layers = shared_layers(sliding, n_shared)
+    kv_layers = _shared_layers(sliding, n_shared)
     if kv_layers is None:
         raise fields.error("num_kv_shared_layers", "layers of either type that are not shared")
     doubled = fields.boolean("use_double_wide_mlp", False)
@@ -286,3 +320,250 @@ def _read_ropes(
         source = Fields({"rope_parameters": by_type.get(kind)}, f"{fields.source}: {kind}")
         ropes.append(read_rope(source, head_dim, max_position_embeddings))
     return ropes[0], ropes[1]
+
+
+def _read_moe(fields: Fields, n_layers: int) -> MoeConfig | None:
+    """Return the experts of a gemma4_text config.json; None: it has none."""
+    if not fields.boolean("enable_moe_block", False):
+        return None
+    n_experts = read_n_experts(fields, "num_experts", n_layers)
+    return MoeConfig(
+        n_experts=n_experts,
+        n_experts_per_row=fields.integer("top_k_experts", 1, n_experts),
+        intermediate_size=fields.integer("moe_intermediate_size", 1, MAX_WIDTH),
+        normalised=True,
+        in_layer=(True,) * n_layers,
+        beside_mlp=True,
+    )
+
+
+def _router_factor(config: ModelConfig) -> float:
+    """Return what the weight of the router's norm is multiplied by."""
+    return float(config.hidden_size**-0.5)
+
+
+def _moe_norm_rules(config: ModelConfig) -> Iterator[TensorRule]:
+    """Yield the rules of the norms around MLP and experts; the router's is of `expert_rules`."""
+    if config.moe is None:
+        return
+    for layer in range(config.n_layers):
+        for name, source in _MOE_NORMS.items():
+            yield TensorRule(
+                name=f"layers.{layer}.{name}.weight",
+                source=f"model.layers.{layer}.{source}.weight",
+                shape=(config.hidden_size,),
+            )
+
+
+def _expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
+    """Yield the rules of routers and experts."""
+    moe = config.moe
+    if moe is None:
+        return
+    for layer in range(config.n_layers):
+        here, there = f"layers.{layer}.", f"model.layers.{layer}."
+        yield TensorRule(
+            name=f"{here}router_norm.weight",
+            source=f"{there}router.scale",
+            shape=(config.hidden_size,),
+            times=_router_factor(config),
+        )
+        yield TensorRule(
+            name=f"{here}router.weight",
+            source=f"{there}router.proj.weight",
+            shape=(moe.n_experts, config.hidden_size),
+        )
+        yield TensorRule(
+            name=f"{here}expert_scales.weight",
+            source=f"{there}router.per_expert_scale",
+            shape=(moe.n_experts,),
+        )
+        for part in stacked_parts(moe, config.hidden_size, f"{there}experts."):
+            yield from (part.rule(layer, expert) for expert in range(moe.n_experts))
+
+
+def _read_gguf(contents: GgufContents) -> Blueprint:
+    config = _read_gguf_config(contents)
+    rules = (*renamed(_gguf_rules(config), _GGUF_NAMES), *_gguf_expert_rules(config))
+    return gguf_blueprint(contents, config, rules, _gguf_unused(config))
+
+
+def _read_gguf_config(contents: GgufContents) -> ModelConfig:
+    """Return the configuration of a file, whose keys vary by layer.
+
+    Sizes of layers that see all have the usual keys; those of layers that see a window have keys
+    that end in `_swa`. A key of a size that varies from layer to layer is a list.
+    """
+    keys = contents.keys
+    keys.refuse_unless("attention.causal", True)
+    keys.refuse_unless("attention.scale", 1.0)
+    n_layers = keys.integer("block_count", 1, MAX_LAYERS)
+    sliding = tuple(keys.flags("attention.sliding_window_pattern", n_layers))
+    window = keys.integer("attention.sliding_window", 1, MAX_POSITIONS)
+    shapes = _read_gguf_shapes(keys, sliding)
+    positions = keys.integer("context_length", 1, MAX_POSITIONS)
+    size = keys.integer("embedding_length_per_layer_input", 0, MAX_WIDTH // n_layers, 0)
+    sizes = LlamaSizes(
+        hidden_size=keys.integer("embedding_length", 1, MAX_WIDTH),
+        n_layers=n_layers,
+        n_heads=_gguf_n_heads(keys),
+        n_kv_heads=shapes[0].n_kv_heads,
+        head_dim=shapes[0].head_dim,
+        intermediate_size=shapes[0].intermediate_size,
+        max_position_embeddings=positions,
+    )
+    config = llama_config(
+        sizes,
+        architecture="gemma4",
+        vocab_size=contents.vocab_size,
+        norm_eps=keys.number("attention.layer_norm_rms_epsilon", 0.0, 1.0),
+        rope=None,
+        sliding_windows=tuple(window if slides else 0 for slides in sliding),
+    )
+    return _with_parts(
+        config,
+        shapes=shapes,
+        ropes=_read_gguf_ropes(keys, positions, contents.rope_divisors),
+        sliding=sliding,
+        layer_input_size=size,
+        logit_softcap=keys.number("final_logit_softcapping", 0.0, 1e6, 0.0),
+        moe=gguf_experts.read_moe(keys, _GGUF_EXPERTS, sizes),
+    )
+
+
+def _gguf_rules(config: ModelConfig) -> Iterator[TensorRule]:
+    """Yield the rules of a file. Where a layer has no v of its own, k's product is v's too."""
+    for rule in _rules(config, bias=False, keys_as_values=(False,) * config.n_layers):
+        part = rule.name.split(".")
+        if part[2:] == ["v", "weight"]:
+            keys = f"blk.{part[1]}.attn_k.weight"
+            rule = replace(rule, otherwise=replace(rule, source=keys))
+        yield rule
+
+
+def _gguf_expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
+    """Yield the rules of routers and experts, with GGUF's names as sources.
+
+    The converter writes gate over up in one tensor; other programs keep them apart.
+    """
+    if config.moe is None:
+        return
+    n, inner = config.moe.n_experts, config.moe.intermediate_size
+    for rule in gguf_experts.expert_rules(config):
+        _, number, *_, part, _ = rule.name.split(".")
+        if part not in ("gate", "up"):
+            yield rule
+            continue
+        first = 0 if part == "gate" else inner
+        yield replace(
+            rule,
+            source=f"blk.{number}.ffn_gate_up_exps.weight",
+            shape=(n, 2 * inner, config.hidden_size),
+            rows=(first, first + inner),
+            otherwise=rule,
+        )
+    for layer in range(config.n_layers):
+        yield TensorRule(
+            name=f"layers.{layer}.router_norm.weight",
+            source=f"blk.{layer}.ffn_gate_inp.scale",
+            shape=(config.hidden_size,),
+            times=_router_factor(config),
+        )
+        yield TensorRule(
+            name=f"layers.{layer}.expert_scales.weight",
+            source=f"blk.{layer}.ffn_down_exps.scale",
+            shape=(n,),
+        )
+
+
+def _gguf_unused(config: ModelConfig) -> Collection[str]:
+    """Return the names of tensors that files have and no layer needs: of shared keys and values."""
+    return {
+        f"blk.{layer}.{part}.weight"
+        for layer, shape in enumerate(config.layer_shapes)
+        if shape.kv_layer >= 0
+        for part in ("attn_k", "attn_v", "attn_k_norm")
+    }
+
+
+def _read_gguf_shapes(keys: ArchitectureKeys, sliding: tuple[bool, ...]) -> tuple[LayerShape, ...]:
+    n_layers = len(sliding)
+    name = "attention.shared_kv_layers"
+    kv_layers = _shared_layers(sliding, keys.integer(name, 0, n_layers - 1, 0))
+    if kv_layers is None:
+        raise keys.error(name, "layers of either kind that are not shared")
+    n_heads = _gguf_n_heads(keys)
+    kv_heads = _by_layer(keys, "attention.head_count_kv", n_layers, MAX_HEADS)
+    if any(n_heads % n for n in kv_heads):
+        raise keys.error("attention.head_count_kv", f"divisors of the {n_heads} heads")
+    inner = _by_layer(keys, "feed_forward_length", n_layers, MAX_WIDTH)
+    head_dims = {slides: _gguf_head_dim(keys, "_swa" if slides else "") for slides in set(sliding)}
+    shapes: list[LayerShape] = []
+    for layer, (slides, kv_layer) in enumerate(zip(sliding, kv_layers, strict=True)):
+        if kv_layer >= 0 and kv_heads[layer] != kv_heads[kv_layer]:
+            raise keys.error("attention.head_count_kv", f"in layer {layer} that of {kv_layer}")
+        shapes.append(
+            LayerShape(
+                n_kv_heads=kv_heads[layer],
+                head_dim=head_dims[slides],
+                intermediate_size=inner[layer],
+                kv_layer=kv_layer,
+            )
+        )
+    return tuple(shapes)
+
+
+def _gguf_n_heads(keys: ArchitectureKeys) -> int:
+    return keys.integer("attention.head_count", 1, MAX_HEADS)
+
+
+def _gguf_head_dim(keys: ArchitectureKeys, suffix: str) -> int:
+    name = f"attention.key_length{suffix}"
+    head_dim = keys.integer(name, 2, MAX_HEAD_DIM)
+    if head_dim % 2:
+        raise keys.error(name, f"an even number up to {MAX_HEAD_DIM}")
+    keys.refuse_unless(f"attention.value_length{suffix}", head_dim)
+    keys.refuse_unless(f"rope.dimension_count{suffix}", head_dim)
+    return head_dim
+
+
+def _read_gguf_ropes(
+    keys: ArchitectureKeys, positions: int, divisors: NDArray[np.float64] | None
+) -> tuple[Rope, Rope]:
+    keys.refuse_unless("rope.scaling.type", "none")
+    ropes = []
+    for suffix, default in (("", 1e6), ("_swa", 1e4)):
+        theta = keys.number(f"rope.freq_base{suffix}", 1e-3, 1e12, default)
+        head_dim = keys.integer(f"attention.key_length{suffix}", 2, MAX_HEAD_DIM, 2)
+        source = Fields({"rope_theta": theta}, keys.fields.source)
+        ropes.append(read_rope(source, head_dim, positions))
+    full, sliding = ropes
+    if divisors is None:
+        return full, sliding
+    if divisors.shape != (len(full.inv_freq),):
+        raise keys.error("attention.key_length", f"twice the {divisors.size} of rope_freqs")
+    # Of a pair that does not turn the file has a divisor for a frequency of nearly 0.
+    exact = (0.0 if d >= _NO_TURN else f / d for f, d in zip(full.inv_freq, divisors, strict=True))
+    inv_freq = tuple(float(np.float32(f)) for f in exact)
+    return replace(full, inv_freq=inv_freq), sliding
+
+
+def _by_layer(keys: ArchitectureKeys, name: str, n_layers: int, high: int) -> list[int]:
+    """Return a number for each layer, of a key that is a list of them, or one for all."""
+    values = _as_list(keys.get(name))
+    if not isinstance(values, list):
+        return [keys.integer(name, 1, high)] * n_layers
+    if len(values) != n_layers or any(type(v) is not int or not 1 <= v <= high for v in values):
+        raise keys.error(name, f"a number from 1 to {high}, or one for each of {n_layers} layers")
+    return values
+
+
+def _as_list(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+FAMILY = Family(
+    hf={"gemma4_text": _read, "gemma4": _read_multimodal},
+    classes={"gemma4_text": "Gemma4ForCausalLM", "gemma4": "Gemma4ForConditionalGeneration"},
+    gguf={"gemma4": _read_gguf},
+)

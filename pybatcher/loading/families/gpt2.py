@@ -13,8 +13,7 @@ from ..checkpoints.fields import Fields
 from ..checkpoints.limits import MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY, MAX_WIDTH
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.tensors import TensorRule
-
-__all__ = ["read"]
+from ..parts.family import Family
 
 _PREFIX = "transformer."
 _ACTIVATIONS = {
@@ -24,7 +23,7 @@ _ACTIVATIONS = {
 }
 
 
-def read(fields: Fields) -> Blueprint:
+def _read(fields: Fields) -> Blueprint:
     """Return the blueprint of a gpt2 config.json. Raises ModelFormatError."""
     config = _read_config(fields)
     tied = fields.boolean("tie_word_embeddings", True)
@@ -109,3 +108,6 @@ def _conv1d_rules(
         rows=rows,
     )
     yield TensorRule(name=f"{name}.bias", source=f"{source}.bias", shape=(n_out,), rows=rows)
+
+
+FAMILY = Family(hf={"gpt2": _read}, classes={"gpt2": "GPT2LMHeadModel"})

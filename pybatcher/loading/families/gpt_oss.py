@@ -22,13 +22,24 @@ from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.moe import MoeConfig
 from ..checkpoints.rope import Rope, read_rope
 from ..checkpoints.tensors import TensorRule
-from . import llama
-from .moe import read_n_experts
+from ..parts import gguf_experts, llama_like
+from ..parts.experts import read_n_experts
+from ..parts.family import Family
+from ..parts.gguf_contents import GgufContents
+from ..parts.gguf_experts import GgufExperts
+from ..parts.gguf_llama import (
+    WINDOW,
+    biases,
+    gguf_blueprint,
+    read_gguf_config,
+    renamed,
+    sliding_layers,
+)
 
-__all__ = ["SWIGLU_ALPHA", "SWIGLU_LIMIT", "attention_rules", "read"]
+_SWIGLU_ALPHA = 1.702
+_SWIGLU_LIMIT = 7.0
 
-SWIGLU_ALPHA = 1.702
-SWIGLU_LIMIT = 7.0
+_GGUF_NAMES = {"mlp_norm": "post_attention_norm", "sinks": "attn_sinks"}
 
 _HEAD_DIM = 64
 _KV_HEADS = 8
@@ -45,24 +56,24 @@ _YARN = {
 """transformers' rope_parameters where config.json has none."""
 
 
-def read(fields: Fields) -> Blueprint:
+def _read(fields: Fields) -> Blueprint:
     """Return the blueprint of a gpt_oss config.json. Raises ModelFormatError."""
     fields = fields.with_defaults({"num_key_value_heads": _KV_HEADS})
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, _WINDOW)
-    sliding = read_sliding_layers(fields, llama.read_n_layers(fields), 2)
+    sliding = read_sliding_layers(fields, llama_like.read_n_layers(fields), 2)
     windows = tuple(window if slides else 0 for slides in sliding)
-    config = llama.read_config(fields, windows, _HEAD_DIM, _read_rope(fields), norm_eps=1e-5)
+    config = llama_like.read_config(fields, windows, _HEAD_DIM, _read_rope(fields), norm_eps=1e-5)
     config = replace(config, moe=_read_moe(fields, config))
     bias = fields.boolean("attention_bias", True)
     rules = (
-        *attention_rules(config, qkv_bias=bias, o_bias=bias, mlp_bias=False),
+        *_attention_rules(config, qkv_bias=bias, o_bias=bias, mlp_bias=False),
         *_expert_rules(config),
     )
     return Blueprint(config, rules, fields.boolean("tie_word_embeddings", False))
 
 
 def _read_rope(fields: Fields) -> Rope:
-    sizes = read_sizes(fields, llama.NAMES, _HEAD_DIM)
+    sizes = read_sizes(fields, llama_like.NAMES, _HEAD_DIM)
     if "rope_scaling" not in fields and "rope_parameters" not in fields:
         fields = Fields({"rope_theta": fields.get("rope_theta"), "rope_scaling": _YARN}, "gpt_oss")
     return read_rope(fields, sizes.head_dim, sizes.max_position_embeddings, default_theta=_THETA)
@@ -76,16 +87,16 @@ def _read_moe(fields: Fields, config: ModelConfig) -> MoeConfig:
         intermediate_size=config.intermediate_size,
         normalised=True,
         in_layer=(True,) * config.n_layers,
-        swiglu_limit=fields.number("swiglu_limit", 1e-3, 1e6, SWIGLU_LIMIT),
-        swiglu_alpha=fields.number("swiglu_alpha", 1e-3, 1e3, SWIGLU_ALPHA),
+        swiglu_limit=fields.number("swiglu_limit", 1e-3, 1e6, _SWIGLU_LIMIT),
+        swiglu_alpha=fields.number("swiglu_alpha", 1e-3, 1e3, _SWIGLU_ALPHA),
     )
 
 
-def attention_rules(
+def _attention_rules(
     config: ModelConfig, *, qkv_bias: bool, o_bias: bool, mlp_bias: bool
 ) -> Iterator[TensorRule]:
-    """Yield the rules of `llama.rules`, and those of sinks."""
-    yield from llama.rules(config, qkv_bias=qkv_bias, o_bias=o_bias, mlp_bias=mlp_bias)
+    """Yield the rules of `llama_like.rules`, and those of sinks."""
+    yield from llama_like.rules(config, qkv_bias=qkv_bias, o_bias=o_bias, mlp_bias=mlp_bias)
     for layer in range(config.n_layers):
         yield TensorRule(
             name=f"layers.{layer}.sinks.weight",
@@ -143,3 +154,31 @@ def _expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
                     source=f"{source}_bias",
                     shape=(n, part.n_outputs),
                 )
+
+
+def _read_gguf(contents: GgufContents) -> Blueprint:
+    experts = GgufExperts(
+        always=True,
+        wide_as_mlp=True,
+        softmax_of_chosen=True,
+        swiglu_limit=_SWIGLU_LIMIT,
+        swiglu_alpha=_SWIGLU_ALPHA,
+    )
+    config = read_gguf_config(
+        contents, architecture="gpt_oss", reads=(WINDOW,), experts=experts, truncates_yarn=False
+    )
+    window = contents.keys.integer(WINDOW, 1, MAX_POSITIONS)
+    sliding = sliding_layers(contents.keys, config.n_layers, 2)
+    windows = tuple(window if slides else 0 for slides in sliding)
+    config = replace(config, sliding_windows=windows)
+    rules = renamed(_attention_rules(config, **biases(contents)), _GGUF_NAMES)
+    of_experts = gguf_experts.expert_rules(config, has_biases=True)
+    return gguf_blueprint(contents, config, (*rules, *of_experts))
+
+
+FAMILY = Family(
+    hf={"gpt_oss": _read},
+    classes={"gpt_oss": "GptOssForCausalLM"},
+    gguf={"gpt-oss": _read_gguf},
+    quant_methods=("mxfp4",),
+)

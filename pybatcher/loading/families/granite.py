@@ -19,24 +19,25 @@ from ..checkpoints.fields import Fields
 from ..checkpoints.llama_config import SizeNames
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.tensors import TensorRule
-from . import llama
+from ..parts import llama_like
+from ..parts.family import Family
+from ..parts.gguf_contents import GgufContents
+from ..parts.gguf_llama import SCALE, biases, from_pairs, gguf_blueprint, read_gguf_config, renamed
 
-__all__ = ["read", "read_hybrid", "with_multipliers"]
-
-_HYBRID_NAMES = llama.NAMES._replace(intermediate_size="shared_intermediate_size")
+_HYBRID_NAMES = llama_like.NAMES._replace(intermediate_size="shared_intermediate_size")
 _ATTENTION = ("attention", "full_attention")
 
 
-def read(fields: Fields) -> Blueprint:
+def _read(fields: Fields) -> Blueprint:
     """Return the blueprint of a granite config.json. Raises ModelFormatError."""
-    config = _read_config(fields, llama.NAMES)
+    config = _read_config(fields, llama_like.NAMES)
     bias = fields.boolean("attention_bias", False)
     mlp_bias = fields.boolean("mlp_bias", False)
-    rules = llama.rules(config, qkv_bias=bias, o_bias=bias, mlp_bias=mlp_bias)
+    rules = llama_like.rules(config, qkv_bias=bias, o_bias=bias, mlp_bias=mlp_bias)
     return Blueprint(config, tuple(rules), fields.boolean("tie_word_embeddings", False))
 
 
-def read_hybrid(fields: Fields) -> Blueprint:
+def _read_hybrid(fields: Fields) -> Blueprint:
     """Return the blueprint of a granitemoehybrid config.json of a dense model.
 
     Raises ModelFormatError, for experts, Mamba layers and no positions too.
@@ -44,22 +45,22 @@ def read_hybrid(fields: Fields) -> Blueprint:
     for name, supported in (("num_local_experts", 0), ("position_embedding_type", "rope")):
         if fields.get(name) != supported:
             raise fields.error(name, f"{supported!r}; nothing else is supported")
-    n_layers, kinds = llama.read_n_layers(fields), fields.get("layer_types")
+    n_layers, kinds = llama_like.read_n_layers(fields), fields.get("layer_types")
     if not isinstance(kinds, list) or any(kind not in _ATTENTION for kind in kinds):
         raise fields.error("layer_types", "a list of 'attention': Mamba layers are not supported")
     if len(kinds) != n_layers:
         raise fields.error("layer_types", f"a list of {n_layers} layer types")
     config = _read_config(fields, _HYBRID_NAMES)
     bias = fields.boolean("attention_bias", False)
-    rules = llama.rules(config, qkv_bias=bias, o_bias=bias, mlp_bias=False)
+    rules = llama_like.rules(config, qkv_bias=bias, o_bias=bias, mlp_bias=False)
     tied = fields.boolean("tie_word_embeddings", False)
     return Blueprint(config, tuple(_of_shared_mlp(config, rules)), tied)
 
 
 def _read_config(fields: Fields, names: SizeNames) -> ModelConfig:
-    windows = (0,) * llama.read_n_layers(fields)
-    return with_multipliers(
-        llama.read_config(fields, windows, names=names),
+    windows = (0,) * llama_like.read_n_layers(fields)
+    return _with_multipliers(
+        llama_like.read_config(fields, windows, names=names),
         embedding=fields.number("embedding_multiplier", 1e-6, 1e6, 1.0),
         residual=fields.number("residual_multiplier", 1e-6, 1e6, 1.0),
         attention=fields.number("attention_multiplier", 1e-6, 1e6, 1.0),
@@ -83,7 +84,7 @@ def _of_shared_mlp(config: ModelConfig, rules: Iterator[TensorRule]) -> Iterator
             yield rule
 
 
-def with_multipliers(
+def _with_multipliers(
     config: ModelConfig, *, embedding: float, residual: float, attention: float, logits: float
 ) -> ModelConfig:
     """Return the configuration with Granite's four multipliers; logits are divided by theirs."""
@@ -94,3 +95,34 @@ def with_multipliers(
         attention_scale=attention,
         logit_scale=1.0 / logits,
     )
+
+
+def _read_gguf(contents: GgufContents) -> Blueprint:
+    keys = contents.keys
+    config = read_gguf_config(contents, reads=(SCALE,))
+
+    def factor(name: str) -> float | None:
+        """Return a multiplier; None where the file has none, which 0 says too."""
+        value = keys.number(name, 0.0, 1e6, 0.0)
+        return keys.number(name, 1e-6, 1e6) if value else None
+
+    logits = keys.number("logit_scale", 1e-6, 1e6)
+    config = _with_multipliers(
+        config,
+        embedding=factor("embedding_scale") or 1.0,
+        residual=factor("residual_scale") or 1.0,
+        attention=factor(SCALE) or config.attention_scale,
+        logits=logits,
+    )
+    rules = renamed(llama_like.rules(config, **biases(contents)))
+    return gguf_blueprint(contents, config, from_pairs(rules, config.head_dim))
+
+
+FAMILY = Family(
+    hf={"granite": _read, "granitemoehybrid": _read_hybrid},
+    classes={
+        "granite": "GraniteForCausalLM",
+        "granitemoehybrid": "GraniteMoeHybridForCausalLM",
+    },
+    gguf={"granite": _read_gguf},
+)

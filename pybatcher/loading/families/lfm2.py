@@ -11,23 +11,39 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..checkpoints.blueprint import TEXT_PREFIXES, Blueprint
 from ..checkpoints.fields import Fields
-from ..checkpoints.limits import MAX_CONV_SIZE, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH
+from ..checkpoints.limits import MAX_CONV_SIZE, MAX_HEADS, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH
 from ..checkpoints.llama_config import llama_config, read_sizes
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.moe import MoeConfig
 from ..checkpoints.rope import read_rope
 from ..checkpoints.short_conv import ShortConvConfig
 from ..checkpoints.tensors import TensorRule
-from . import llama, moe
+from ..parts import experts, llama_like
+from ..parts.family import Family
+from ..parts.gguf_contents import GgufContents
+from ..parts.gguf_experts import GgufExperts
+from ..parts.gguf_experts import expert_rules as gguf_expert_rules
+from ..parts.gguf_keys import ArchitectureKeys
+from ..parts.gguf_llama import gguf_blueprint, read_gguf_config
+from ..parts.gguf_names import gguf_name
 
-__all__ = ["MIN_CONV_SIZE", "read", "read_multimodal", "rules", "with_short_conv"]
-
-MIN_CONV_SIZE = 2
+_MIN_CONV_SIZE = 2
 """Of fewer positions nothing is kept of a sequence, as it is of layers of this kind."""
 
 _MOE = "lfm2_moe"
+_KV_HEADS = "attention.head_count_kv"
+GGUF_NAMES = {
+    "final_norm": "token_embd_norm",
+    "short_conv.in": "shortconv.in_proj",
+    "short_conv.o": "shortconv.out_proj",
+    "short_conv.convolution": "shortconv.conv.weight",
+}
+"""GGUF's names, where they are not those of a Llama: the final norm has that of another one."""
 _DEFAULTS: dict[str, Any] = {
     "vocab_size": 65536,
     "rope_theta": 1e6,
@@ -56,14 +72,14 @@ _SOURCES = {
 _OF_ATTENTION = ("q", "k", "v", "o", "q_norm", "k_norm")
 
 
-def read(fields: Fields) -> Blueprint:
+def _read(fields: Fields) -> Blueprint:
     """Return the blueprint of a lfm2 or lfm2_moe config.json. Raises ModelFormatError."""
     architecture = fields.text("model_type")
     has_experts = architecture == _MOE
     fields = fields.with_defaults(_DEFAULTS_OF_MOE if has_experts else _DEFAULTS)
     fields.refuse_unless("conv_bias", False)
     width = "block_ff_dim" if "block_ff_dim" in fields and not has_experts else "intermediate_size"
-    sizes = read_sizes(fields, llama.NAMES._replace(intermediate_size=width))
+    sizes = read_sizes(fields, llama_like.NAMES._replace(intermediate_size=width))
     if not has_experts:
         adjusted = _adjusted_width(fields, width, sizes.intermediate_size)
         sizes = sizes._replace(intermediate_size=adjusted)
@@ -75,25 +91,27 @@ def read(fields: Fields) -> Blueprint:
         rope=read_rope(fields, sizes.head_dim, sizes.max_position_embeddings),
         sliding_windows=(0,) * sizes.n_layers,
     )
-    conv_size = fields.integer("conv_L_cache", MIN_CONV_SIZE, MAX_CONV_SIZE)
-    config = with_short_conv(config, conv_size, _read_conv_layers(fields, sizes.n_layers))
+    conv_size = fields.integer("conv_L_cache", _MIN_CONV_SIZE, MAX_CONV_SIZE)
+    config = _with_short_conv(config, conv_size, _read_conv_layers(fields, sizes.n_layers))
     if has_experts:
         config = replace(config, moe=_read_moe(fields, sizes.n_layers))
     has_bias = has_experts and fields.boolean("use_expert_bias", True)
     tied = "tie_embedding" if "tie_embedding" in fields else "tie_word_embeddings"
-    found = (*rules(config), *_expert_rules(config, has_bias))
+    found = (*_rules(config), *_expert_rules(config, has_bias))
     return Blueprint(config, found, fields.boolean(tied, True))
 
 
-def read_multimodal(fields: Fields) -> Blueprint:
+def _read_multimodal(fields: Fields) -> Blueprint:
     """Return the blueprint of the text part of a lfm2_vl config.json. Raises ModelFormatError."""
     ties = {name: fields.get(name) for name in ("tie_embedding", "tie_word_embeddings")}
     text = fields.child("text_config").with_defaults({"model_type": "lfm2", **ties})
     text.refuse_unless("model_type", "lfm2", _MOE)
-    return replace(read(text), text_prefixes=TEXT_PREFIXES)
+    return replace(_read(text), text_prefixes=TEXT_PREFIXES)
 
 
-def with_short_conv(config: ModelConfig, conv_size: int, in_layer: tuple[bool, ...]) -> ModelConfig:
+def _with_short_conv(
+    config: ModelConfig, conv_size: int, in_layer: tuple[bool, ...]
+) -> ModelConfig:
     """Return a Llama-like configuration with short convolutions in some layers, if in any."""
     if not any(in_layer):
         return config
@@ -141,7 +159,7 @@ def _convolved_but(fields: Fields, n_layers: int) -> tuple[bool, ...]:
 
 def _read_moe(fields: Fields, n_layers: int) -> MoeConfig | None:
     """Return None where all layers are dense."""
-    n_experts = moe.read_n_experts(fields, "num_experts", n_layers)
+    n_experts = experts.read_n_experts(fields, "num_experts", n_layers)
     n_dense = fields.integer("num_dense_layers", 0, MAX_LAYERS)
     if n_dense >= n_layers:
         return None
@@ -156,10 +174,10 @@ def _read_moe(fields: Fields, n_layers: int) -> MoeConfig | None:
     )
 
 
-def rules(config: ModelConfig) -> Iterator[TensorRule]:
+def _rules(config: ModelConfig) -> Iterator[TensorRule]:
     """Yield a rule for every tensor but those of experts, with transformers' names as sources."""
     convolved = config.recurrent_layers
-    for rule in llama.rules(
+    for rule in llama_like.rules(
         config, qkv_bias=False, o_bias=False, mlp_bias=False, norms=_NORMS, qk_norm=True
     ):
         _, number, part, *_ = (*rule.name.split("."), "", "")
@@ -208,6 +226,82 @@ def _expert_rules(config: ModelConfig, has_bias: bool) -> Iterator[TensorRule]:
                 source=f"{there}expert_bias",
                 shape=(mixture.n_experts,),
             )
-        experts = f"{there}experts."
-        parts = moe.stacked_parts(mixture, config.hidden_size, experts)
-        yield from moe.matrix_rules(parts, layer, experts, moe.W123)
+        prefix = f"{there}experts."
+        parts = experts.stacked_parts(mixture, config.hidden_size, prefix)
+        yield from experts.matrix_rules(parts, layer, prefix, experts.W123)
+
+
+def _read_gguf(contents: GgufContents) -> Blueprint:
+    return _gguf_blueprint(
+        contents, read_gguf_config(contents, metadata=_metadata_of_attention(contents))
+    )
+
+
+def _read_gguf_moe(contents: GgufContents) -> Blueprint:
+    config = read_gguf_config(
+        contents,
+        architecture=_MOE,
+        experts=GgufExperts(always=True, sigmoid=True, dense_first=True),
+        metadata=_metadata_of_attention(contents),
+    )
+    return _gguf_blueprint(contents, config)
+
+
+def _metadata_of_attention(contents: GgufContents) -> Fields:
+    """Return the metadata with the heads of keys and values of the layers that have any.
+
+    A layer that is a convolution has none in the file.
+    """
+    keys = contents.keys
+    if not isinstance(keys.get(_KV_HEADS), np.ndarray):
+        return contents.metadata
+    n_kv_heads = sorted(set(_kv_heads(keys).tolist()) - {0})
+    if len(n_kv_heads) != 1:
+        raise keys.error(_KV_HEADS, "0 or one and the same number for each layer")
+    return contents.metadata.with_values({keys.prefix + _KV_HEADS: n_kv_heads[0]})
+
+
+def _kv_heads(keys: ArchitectureKeys) -> NDArray[np.integer]:
+    n_layers = keys.integer("block_count", 1, MAX_LAYERS)
+    found: NDArray[np.integer] = keys.get(_KV_HEADS)
+    is_whole = found.dtype.kind in "iu" and len(found) == n_layers
+    if not is_whole or not ((found >= 0) & (found <= MAX_HEADS)).all():
+        raise keys.error(_KV_HEADS, f"a whole number from 0 to {MAX_HEADS} for each block")
+    return found
+
+
+def _gguf_blueprint(contents: GgufContents, config: ModelConfig) -> Blueprint:
+    keys = contents.keys
+    if isinstance(keys.get(_KV_HEADS), np.ndarray):
+        conv_size = keys.integer("shortconv.l_cache", _MIN_CONV_SIZE, MAX_CONV_SIZE)
+        in_layer = tuple(n == 0 for n in _kv_heads(keys).tolist())
+        config = _with_short_conv(config, conv_size, in_layer)
+    rules = (*_gguf_rules(config), *_gguf_expert_biases(contents, config))
+    return gguf_blueprint(contents, config, rules)
+
+
+def _gguf_rules(config: ModelConfig) -> Iterator[TensorRule]:
+    for rule in _rules(config):
+        shape = (rule.shape[0], rule.shape[2]) if rule.squeezed else rule.shape
+        source = gguf_name(rule.name, GGUF_NAMES)
+        yield replace(rule, source=source, shape=shape, squeezed=False)
+    yield from gguf_expert_rules(config)
+
+
+def _gguf_expert_biases(contents: GgufContents, config: ModelConfig) -> Iterator[TensorRule]:
+    for layer in range(config.n_layers):
+        source = f"blk.{layer}.exp_probs_b.bias"
+        if config.moe is not None and config.moe.in_layer[layer] and source in contents.tensors:
+            shape = (config.moe.n_experts,)
+            yield TensorRule(name=f"layers.{layer}.expert_bias", source=source, shape=shape)
+
+
+FAMILY = Family(
+    hf={"lfm2": _read, "lfm2_moe": _read, "lfm2_vl": _read_multimodal},
+    classes={
+        "lfm2": "Lfm2ForCausalLM",
+        "lfm2_moe": "Lfm2MoeForCausalLM",
+        "lfm2_vl": "Lfm2VlForConditionalGeneration",
+    },
+    gguf={"lfm2": _read_gguf, "lfm2moe": _read_gguf_moe},
+)

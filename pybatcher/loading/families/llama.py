@@ -1,205 +1,40 @@
-"""The Llama family: RMSNorm, rotary positions, grouped-query attention, gated SiLU MLP.
+"""Llama 2 and 3, and models with the same files: SmolLM2, Yi.
 
-Llama 2 and 3 (SmolLM2 too), Mistral (a sliding window in every layer),
-Qwen2 (q, k, v with bias, windows in the upper layers), Qwen3 (q and k normalised per head).
-All have the same tensor names, which only this module knows.
+llama.cpp has Mistral and Mixtral as `llama` files too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
-from ..checkpoints.blueprint import EMBEDDING, HEAD, Blueprint
+from ..checkpoints.blueprint import Blueprint
 from ..checkpoints.fields import Fields
-from ..checkpoints.layer_types import read_sliding_layers
-from ..checkpoints.limits import MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY
-from ..checkpoints.llama_config import SizeNames, llama_config, read_sizes
-from ..checkpoints.model_config import ModelConfig
-from ..checkpoints.rope import Rope, read_rope
-from ..checkpoints.tensors import TensorRule
+from ..parts import llama_like
+from ..parts.family import Family, ModelClasses
+from ..parts.gguf_contents import GgufContents
+from ..parts.gguf_experts import GgufExperts, expert_rules
+from ..parts.gguf_llama import biases, from_pairs, gguf_blueprint, read_gguf_config, renamed
 
-__all__ = [
-    "NAMES",
-    "PRE_NORMS",
-    "read",
-    "read_config",
-    "read_layer_windows",
-    "read_n_layers",
-    "rules",
-]
 
-PRE_NORMS = {"attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
-"""transformers' names of a layer's norms, by canonical name."""
+def _read(fields: Fields) -> Blueprint:
+    config = llama_like.read_config(fields, (0,) * llama_like.read_n_layers(fields))
+    attention_bias = fields.boolean("attention_bias", False)
+    rules = llama_like.rules(
+        config,
+        qkv_bias=attention_bias,
+        o_bias=attention_bias,
+        mlp_bias=fields.boolean("mlp_bias", False),
+    )
+    return Blueprint(config, tuple(rules), tied=fields.boolean("tie_word_embeddings", False))
 
-NAMES = SizeNames(
-    hidden_size="hidden_size",
-    n_layers="num_hidden_layers",
-    n_heads="num_attention_heads",
-    n_kv_heads="num_key_value_heads",
-    head_dim="head_dim",
-    intermediate_size="intermediate_size",
-    max_position_embeddings="max_position_embeddings",
+
+def _read_gguf(contents: GgufContents) -> Blueprint:
+    config = read_gguf_config(contents, experts=GgufExperts(wide_as_mlp=True))
+    rules = renamed(llama_like.rules(config, **biases(contents)))
+    every = (*from_pairs(rules, config.head_dim), *expert_rules(config))
+    return gguf_blueprint(contents, config, every)
+
+
+FAMILY = Family(
+    hf={"llama": _read},
+    classes={"llama": ModelClasses(model="LlamaForCausalLM", base="LlamaModel")},
+    gguf={"llama": _read_gguf},
 )
-"""config.json's names of the sizes."""
-
-_WINDOW = 4096
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "mistral": {"sliding_window": _WINDOW},
-    "qwen2": {"sliding_window": _WINDOW},
-    "qwen3": {"sliding_window": _WINDOW},
-}
-"""transformers' values of absent fields that nothing else says."""
-
-
-def read(fields: Fields) -> Blueprint:
-    """Return the blueprint of a llama, mistral, qwen2 or qwen3 config.json.
-
-    Raises ModelFormatError.
-    """
-    architecture = fields.text("model_type")
-    fields = fields.with_defaults(_DEFAULTS.get(architecture, {}))
-    windows = _read_windows(fields)
-    config = read_config(fields, windows, 128 if architecture == "qwen3" else None)
-    tied = fields.boolean("tie_word_embeddings", False)
-    qkv_bias = o_bias = mlp_bias = False
-    if architecture == "qwen2":
-        qkv_bias = True
-    elif architecture in ("llama", "qwen3"):
-        qkv_bias = o_bias = fields.boolean("attention_bias", False)
-    if architecture == "llama":
-        mlp_bias = fields.boolean("mlp_bias", False)
-    found = rules(config, qkv_bias=qkv_bias, o_bias=o_bias, mlp_bias=mlp_bias)
-    return Blueprint(config, tuple(found), tied)
-
-
-def read_config(
-    fields: Fields,
-    windows: tuple[int, ...],
-    head_dim: int | None = None,
-    rope: Rope | None = None,
-    norm_eps: float = 1e-6,
-    names: SizeNames = NAMES,
-) -> ModelConfig:
-    """Return the configuration of a config.json with the field names of the Llama family.
-
-    windows: for each layer, the number of positions that a query sees; 0 = all.
-    head_dim: where config.json does not say it; None: hidden_size / n_heads.
-    rope: of all layers; None: what config.json says.
-    norm_eps: where config.json does not say it.
-    names: of the sizes.
-    """
-    sizes = read_sizes(fields, names, head_dim)
-    fields.refuse_unless("hidden_act", "silu", "swish")
-    return llama_config(
-        sizes,
-        architecture=fields.text("model_type"),
-        vocab_size=fields.integer("vocab_size", 1, MAX_VOCABULARY),
-        norm_eps=fields.number("rms_norm_eps", 0.0, 1.0, norm_eps),
-        rope=rope or read_rope(fields, sizes.head_dim, sizes.max_position_embeddings),
-        sliding_windows=windows,
-    )
-
-
-def _read_windows(fields: Fields) -> tuple[int, ...]:
-    architecture, n_layers = fields.text("model_type"), read_n_layers(fields)
-    if architecture == "llama":
-        return (0,) * n_layers
-    window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
-    has_types = fields.get("layer_types") is not None
-    if architecture == "mistral":  # with types of layers it is a ministral, as in transformers
-        return read_layer_windows(fields, window, n_layers) if has_types else (window,) * n_layers
-    if not fields.boolean("use_sliding_window", False):
-        window = 0
-    if has_types:
-        return read_layer_windows(fields, window, n_layers)
-    first = fields.integer("max_window_layers", 0, MAX_LAYERS, 28)
-    return tuple(window if layer >= first else 0 for layer in range(n_layers))
-
-
-def read_n_layers(fields: Fields) -> int:
-    """Return the number of layers."""
-    n_layers: int = fields.integer(NAMES.n_layers, 1, MAX_LAYERS)
-    return n_layers
-
-
-def read_layer_windows(fields: Fields, window: int, n_layers: int) -> tuple[int, ...]:
-    """Return the windows of layers whose kinds `layer_types` lists. window: of those that slide."""
-    return tuple(window if slides else 0 for slides in read_sliding_layers(fields, n_layers, 1))
-
-
-def rules(
-    config: ModelConfig,
-    *,
-    qkv_bias: bool,
-    o_bias: bool,
-    mlp_bias: bool,
-    norms: Mapping[str, str] = PRE_NORMS,
-    qk_norm: bool | None = None,
-    norm_plus: float = 0.0,
-) -> Iterator[TensorRule]:
-    """Yield a rule for every tensor but those of experts, with transformers' names as sources.
-
-    norms: of a layer. qk_norm: q and k are normed; None: if it is a qwen3 or qwen3_moe.
-    norm_plus: added to the weights of norms.
-    """
-    hidden, vocabulary = config.hidden_size, config.vocab_size
-    yield TensorRule(name=EMBEDDING, source="model.embed_tokens.weight", shape=(vocabulary, hidden))
-    yield TensorRule(
-        name="final_norm.weight", source="model.norm.weight", shape=(hidden,), plus=norm_plus
-    )
-    yield TensorRule(name=HEAD, source="lm_head.weight", shape=(vocabulary, hidden))
-    sizes = {source: (name, hidden) for name, source in norms.items()}
-    normed = config.architecture in ("qwen3", "qwen3_moe") if qk_norm is None else qk_norm
-    for layer in range(config.n_layers):
-        here, there = f"layers.{layer}.", f"model.layers.{layer}."
-        of_heads = _head_norms(config, layer) if normed else {}
-        for source, (name, size) in {**sizes, **of_heads}.items():
-            yield TensorRule(
-                name=f"{here}{name}.weight",
-                source=f"{there}{source}.weight",
-                shape=(size,),
-                plus=norm_plus,
-            )
-        yield from _matrix_rules(config, layer, qkv_bias, o_bias, mlp_bias)
-
-
-def _head_norms(config: ModelConfig, layer: int) -> dict[str, tuple[str, int]]:
-    """Return name and size of the norms of q and k, by source; of q alone where k is another's."""
-    shape = config.shape(layer)
-    n_q, n_k = (config.n_heads, shape.n_kv_heads) if config.whole_qk_norm else (1, 1)
-    norms = {"self_attn.q_norm": ("q_norm", n_q * shape.head_dim)}
-    if shape.kv_layer < 0:
-        norms["self_attn.k_norm"] = ("k_norm", n_k * shape.head_dim)
-    return norms
-
-
-def _matrix_rules(
-    config: ModelConfig, layer: int, qkv_bias: bool, o_bias: bool, mlp_bias: bool
-) -> Iterator[TensorRule]:
-    here, there = f"layers.{layer}.", f"model.layers.{layer}."
-    hidden, shape = config.hidden_size, config.shape(layer)
-    inner, head_dim = shape.intermediate_size, shape.head_dim
-    query, key = config.n_heads * head_dim, shape.n_kv_heads * head_dim
-
-    has_mlp = config.moe is None or not config.moe.replaces_mlp(layer)
-    for name, source, n_out, n_in, bias in (
-        ("q", "self_attn.q_proj", query, hidden, qkv_bias),
-        ("k", "self_attn.k_proj", key, hidden, qkv_bias),
-        ("v", "self_attn.v_proj", key, hidden, qkv_bias),
-        ("o", "self_attn.o_proj", hidden, query, o_bias),
-        ("gate", "mlp.gate_proj", inner, hidden, mlp_bias),
-        ("up", "mlp.up_proj", inner, hidden, mlp_bias),
-        ("down", "mlp.down_proj", hidden, inner, mlp_bias),
-    ):
-        if not has_mlp and source.startswith("mlp."):
-            continue
-        if shape.kv_layer >= 0 and name in ("k", "v"):
-            continue
-        yield TensorRule(
-            name=f"{here}{name}.weight", source=f"{there}{source}.weight", shape=(n_out, n_in)
-        )
-        if bias:
-            yield TensorRule(
-                name=f"{here}{name}.bias", source=f"{there}{source}.bias", shape=(n_out,)
-            )

@@ -8,6 +8,7 @@ it. Fields that a config.json leaves out have transformers' defaults.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from ..checkpoints.blueprint import EMBEDDING, Blueprint
@@ -16,10 +17,13 @@ from ..checkpoints.layer_types import read_ropes, read_sliding_layers
 from ..checkpoints.limits import MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY
 from ..checkpoints.llama_config import read_sizes
 from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.rope import read_rope
 from ..checkpoints.tensors import TensorRule
-from . import llama
-
-__all__ = ["read", "rules"]
+from ..parts import llama_like
+from ..parts.family import Family, ModelClasses
+from ..parts.gguf_contents import GgufContents
+from ..parts.gguf_llama import WINDOW, gguf_blueprint, read_gguf_sizes, sliding_layers
+from ..parts.gguf_names import renamed_by
 
 _PREFIX = "model."
 _THETAS = (("global_rope_theta", 1.6e5), ("local_rope_theta", 1e4))
@@ -33,16 +37,28 @@ _DEFAULTS: dict[str, Any] = {
     "max_position_embeddings": 8192,
     "local_attention": 128,
 }
+_GGUF_NAMES = {
+    "embeddings.tok_embeddings": "token_embd",
+    "embeddings.norm": "token_embd_norm",
+    "final_norm": "output_norm",
+    "attn_norm": "attn_norm",
+    "attn.Wqkv": "attn_qkv",
+    "attn.Wo": "attn_output",
+    "mlp_norm": "ffn_norm",
+    "mlp.Wi": "ffn_up",
+    "mlp.Wo": "ffn_down",
+}
+"""GGUF's names of transformers' tensors, of a model or of a layer."""
 _ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 
 
-def read(fields: Fields) -> Blueprint:
+def _read(fields: Fields) -> Blueprint:
     """Return the blueprint of a modernbert config.json. Raises ModelFormatError."""
     fields = fields.with_defaults(_DEFAULTS)
     for name in ("num_key_value_heads", "head_dim", "rope_scaling"):
         fields.refuse_unless(name)
     config = _read_config(fields)
-    found = rules(
+    found = _rules(
         config,
         attention_bias=fields.boolean("attention_bias", False),
         mlp_bias=fields.boolean("mlp_bias", False),
@@ -51,7 +67,7 @@ def read(fields: Fields) -> Blueprint:
 
 
 def _read_config(fields: Fields) -> ModelConfig:
-    sizes = read_sizes(fields, llama.NAMES)
+    sizes = read_sizes(fields, llama_like.NAMES)
     activation = fields.text("hidden_activation")
     if activation not in _ACTIVATIONS:
         raise fields.error("hidden_activation", "one of " + ", ".join(map(repr, _ACTIVATIONS)))
@@ -84,7 +100,7 @@ def _read_sliding_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
     return tuple(layer % period != 0 for layer in range(n_layers))
 
 
-def rules(config: ModelConfig, *, attention_bias: bool, mlp_bias: bool) -> Iterator[TensorRule]:
+def _rules(config: ModelConfig, *, attention_bias: bool, mlp_bias: bool) -> Iterator[TensorRule]:
     """Yield a rule for every tensor, with transformers' names as sources."""
     hidden, inner = config.hidden_size, config.intermediate_size
     yield TensorRule(
@@ -126,3 +142,52 @@ def _norm_rules(config: ModelConfig, name: str, source: str) -> Iterator[TensorR
         yield TensorRule(
             name=f"{name}.{part}", source=f"{source}.{part}", shape=(config.hidden_size,)
         )
+
+
+def _read_gguf(contents: GgufContents) -> Blueprint:
+    """Read a `modern-bert` file, which has no biases.
+
+    The file does not say by which GELU a model was trained: it is the exact one here, and the tanh
+    form in llama.cpp.
+    """
+    keys, sizes = contents.keys, read_gguf_sizes(contents, reads=(WINDOW,))
+    sliding = sliding_layers(keys, sizes.n_layers, 3, full_first=True)
+    keys.refuse_unless("attention.causal", False)
+    window = keys.integer(WINDOW, 0, MAX_POSITIONS, 0)
+    sliding = [slides and window > 0 for slides in sliding]
+    thetas = (
+        keys.number("rope.freq_base", 1e-3, 1e12, 1e4),
+        keys.number("rope.freq_base_swa", 1e-3, 1e12, 1e4),
+    )
+    source, n_positions = keys.fields.source, sizes.max_position_embeddings
+    ropes = [
+        read_rope(Fields({"rope_theta": theta}, source), sizes.head_dim, n_positions)
+        for theta in thetas
+    ]
+    config = ModelConfig(
+        **sizes._asdict(),
+        architecture="modernbert",
+        vocab_size=contents.vocab_size,
+        norm="layer",
+        norm_eps=keys.number("attention.layer_norm_epsilon", 0.0, 1.0),
+        activation="gelu",
+        gated_mlp=True,
+        position="rope",
+        ropes=tuple(ropes),
+        layer_ropes=tuple(map(int, sliding)),
+        attention_scale=sizes.head_dim**-0.5,
+        sliding_windows=tuple(window // 2 + 1 if slides else 0 for slides in sliding),
+        causal=False,
+        norm_bias=False,
+        stream_norms="first",
+    )
+    rules = _rules(config, attention_bias=False, mlp_bias=False)
+    bare = (replace(rule, source=rule.source.removeprefix(_PREFIX)) for rule in rules)
+    return gguf_blueprint(contents, config, renamed_by(bare, _GGUF_NAMES))
+
+
+FAMILY = Family(
+    hf={"modernbert": _read},
+    classes={"modernbert": ModelClasses(encoders=("ModernBertModel", "ModernBertForMaskedLM"))},
+    gguf={"modern-bert": _read_gguf},
+)

@@ -17,9 +17,17 @@ from ..checkpoints.llama_config import llama_config, read_sizes
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.rope import read_rope
 from ..checkpoints.tensors import TensorRule
-from . import llama
-
-__all__ = ["post_normed", "read", "rules"]
+from ..parts import llama_like
+from ..parts.family import Family
+from ..parts.gguf_contents import GgufContents
+from ..parts.gguf_llama import (
+    WINDOW,
+    biases,
+    gguf_blueprint,
+    read_gguf_config,
+    renamed,
+    with_windows,
+)
 
 _NORMS = {
     "attn_post_norm": "post_attention_layernorm",
@@ -28,10 +36,10 @@ _NORMS = {
 _THETA = 5e5  # of an olmo3 that says none
 
 
-def read(fields: Fields) -> Blueprint:
+def _read(fields: Fields) -> Blueprint:
     """Return the blueprint of an olmo2 or olmo3 config.json. Raises ModelFormatError."""
     fields.refuse_unless("hidden_act", "silu", "swish")
-    sizes = read_sizes(fields, llama.NAMES)
+    sizes = read_sizes(fields, llama_like.NAMES)
     config = llama_config(
         sizes,
         architecture=fields.text("model_type"),
@@ -40,22 +48,22 @@ def read(fields: Fields) -> Blueprint:
         rope=None,
         sliding_windows=(0,) * sizes.n_layers,
     )
-    config = post_normed(_read_layers(fields, config))
+    config = _post_normed(_read_layers(fields, config))
     bias = fields.boolean("attention_bias", False)
-    found = rules(config, qkv_bias=bias, o_bias=bias, mlp_bias=False)
+    found = _rules(config, qkv_bias=bias, o_bias=bias, mlp_bias=False)
     return Blueprint(config, tuple(found), fields.boolean("tie_word_embeddings", False))
 
 
-def post_normed(config: ModelConfig) -> ModelConfig:
+def _post_normed(config: ModelConfig) -> ModelConfig:
     """Return a Llama-like configuration with the norms of OLMo 2."""
     return replace(config, pre_norm=False, post_norm=True, whole_qk_norm=True)
 
 
-def rules(
+def _rules(
     config: ModelConfig, *, qkv_bias: bool, o_bias: bool, mlp_bias: bool
 ) -> Iterator[TensorRule]:
     """Yield a rule for every tensor of the model, with transformers' names as sources."""
-    return llama.rules(
+    return llama_like.rules(
         config, qkv_bias=qkv_bias, o_bias=o_bias, mlp_bias=mlp_bias, norms=_NORMS, qk_norm=True
     )
 
@@ -75,3 +83,20 @@ def _read_layers(fields: Fields, config: ModelConfig) -> ModelConfig:
         layer_ropes=tuple(map(int, sliding)),
         sliding_windows=tuple(window if slides else 0 for slides in sliding),
     )
+
+
+def _read_gguf(contents: GgufContents) -> Blueprint:
+    """Read an olmo2 file. One with windows is an OLMo 3, whose windowed layers have plain rope."""
+    keys = contents.keys
+    config = read_gguf_config(contents, reads=(WINDOW,))
+    theta = keys.number("rope.freq_base", 1e-3, 1e12, 1e4)
+    theta = keys.number("rope.freq_base_swa", 1e-3, 1e12, theta)
+    config = _post_normed(with_windows(keys, config, 4, theta))
+    return gguf_blueprint(contents, config, renamed(_rules(config, **biases(contents))))
+
+
+FAMILY = Family(
+    hf={"olmo2": _read, "olmo3": _read},
+    classes={"olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM"},
+    gguf={"olmo2": _read_gguf},
+)

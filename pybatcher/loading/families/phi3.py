@@ -16,25 +16,27 @@ from ..checkpoints.llama_config import read_sizes
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.rope import Rope, read_rope, read_rotary_dim, rotary_order
 from ..checkpoints.tensors import TensorRule
-from . import llama
-
-__all__ = ["fused_rules", "read"]
+from ..parts import llama_like
+from ..parts.family import Family
+from ..parts.gguf_contents import GgufContents
+from ..parts.gguf_llama import ROTARY_DIM, WINDOW, gguf_blueprint, read_gguf_config, renamed
 
 _OLD_NAMES_OF_LONGROPE = ("su", "yarn")
 _DEFAULT_ORIGINAL = 4096
+_GGUF_NAMES = {"q": "attn_qkv", "k": "attn_qkv", "v": "attn_qkv", "gate": "ffn_up"}
 
 
-def read(fields: Fields) -> Blueprint:
+def _read(fields: Fields) -> Blueprint:
     """Return the blueprint of a phi3 config.json. Raises ModelFormatError."""
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
-    windows = (window,) * llama.read_n_layers(fields)
-    config = llama.read_config(fields, windows, rope=_read_rope(fields), norm_eps=1e-5)
+    windows = (window,) * llama_like.read_n_layers(fields)
+    config = llama_like.read_config(fields, windows, rope=_read_rope(fields), norm_eps=1e-5)
     tied = fields.boolean("tie_word_embeddings", False)
-    return Blueprint(config, tuple(fused_rules(config)), tied)
+    return Blueprint(config, tuple(_fused_rules(config)), tied)
 
 
 def _read_rope(fields: Fields) -> Rope:
-    sizes = read_sizes(fields, llama.NAMES)
+    sizes = read_sizes(fields, llama_like.NAMES)
     return read_rope(
         fields,
         sizes.head_dim,
@@ -45,7 +47,7 @@ def _read_rope(fields: Fields) -> Rope:
     )
 
 
-def fused_rules(config: ModelConfig) -> Iterator[TensorRule]:
+def _fused_rules(config: ModelConfig) -> Iterator[TensorRule]:
     """Yield a rule for every tensor of the model, with transformers' names as sources."""
     query, key = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
     inner, hidden = config.intermediate_size, config.hidden_size
@@ -59,7 +61,7 @@ def fused_rules(config: ModelConfig) -> Iterator[TensorRule]:
     }
     rotary_dim = 2 * sum(frequency > 0 for frequency in config.ropes[0].inv_freq)
     order = rotary_order(config.head_dim, rotary_dim)
-    for rule in llama.rules(config, qkv_bias=False, o_bias=False, mlp_bias=False):
+    for rule in llama_like.rules(config, qkv_bias=False, o_bias=False, mlp_bias=False):
         *_, part, _ = ("", *rule.name.split("."))
         if part not in parts:
             yield rule
@@ -73,3 +75,17 @@ def fused_rules(config: ModelConfig) -> Iterator[TensorRule]:
             rows=rows,
             head_order=order if part in ("q", "k") else (),
         )
+
+
+def _read_gguf(contents: GgufContents) -> Blueprint:
+    config = read_gguf_config(contents, reads=(WINDOW, ROTARY_DIM))
+    window = contents.keys.integer(WINDOW, 0, MAX_POSITIONS, 0)
+    config = replace(config, sliding_windows=(window,) * config.n_layers)
+    return gguf_blueprint(contents, config, renamed(_fused_rules(config), _GGUF_NAMES))
+
+
+FAMILY = Family(
+    hf={"phi3": _read},
+    classes={"phi3": "Phi3ForCausalLM"},
+    gguf={"phi3": _read_gguf},
+)

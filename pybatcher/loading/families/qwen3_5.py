@@ -9,7 +9,7 @@ has its text model inside, which alone is read: without images its three positio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,15 +17,26 @@ from ..checkpoints.blueprint import TEXT_PREFIXES, Blueprint
 from ..checkpoints.fields import Fields
 from ..checkpoints.gated_delta_net import DeltaConfig
 from ..checkpoints.layer_types import read_layer_types
-from ..checkpoints.limits import MAX_CONV_SIZE, MAX_HEAD_DIM, MAX_HEADS, MAX_VOCABULARY, MAX_WIDTH
+from ..checkpoints.limits import (
+    MAX_CONV_SIZE,
+    MAX_HEAD_DIM,
+    MAX_HEADS,
+    MAX_LAYERS,
+    MAX_VOCABULARY,
+    MAX_WIDTH,
+)
 from ..checkpoints.llama_config import llama_config, read_sizes
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.moe import MoeConfig
 from ..checkpoints.rope import read_rope, read_rotary_dim, rotary_order
 from ..checkpoints.tensors import TensorRule
-from . import llama, moe
-
-__all__ = ["PERIOD", "read", "read_multimodal", "rules", "with_delta"]
+from ..parts import experts, gguf_experts, llama_like
+from ..parts.family import Family
+from ..parts.gguf_contents import GgufContents
+from ..parts.gguf_experts import GgufExperts
+from ..parts.gguf_keys import ArchitectureKeys
+from ..parts.gguf_llama import ROTARY_DIM, gguf_blueprint, read_gguf_config
+from ..parts.gguf_names import gguf_name
 
 _MOE = "qwen3_5_moe_text"
 _DEFAULTS: dict[str, Any] = {
@@ -47,12 +58,44 @@ _DEFAULTS_OF_MOE: dict[str, Any] = {
     "num_experts_per_tok": 8,
 }
 _KINDS = ("full_attention", "linear_attention")
-_NAMES_OF_MOE = llama.NAMES._replace(intermediate_size="shared_expert_intermediate_size")
-PERIOD = 4
+_NAMES_OF_MOE = llama_like.NAMES._replace(intermediate_size="shared_expert_intermediate_size")
+_PERIOD = 4
 """Of the layers that have attention, where a file does not list them."""
 
+_MOST_PREDICTING = 8  # layers that predict further tokens
 
-def read(fields: Fields) -> Blueprint:
+GGUF_NAMES = {
+    "mlp_norm": "post_attention_norm",
+    "attn_gate": "attn_q",
+    "delta.qkv": "attn_qkv",
+    "delta.z": "attn_gate",
+    "delta.b": "ssm_beta",
+    "delta.a": "ssm_alpha",
+    "delta.decay": "ssm_a",
+    "delta.decay_bias": "ssm_dt.bias",
+    "delta.convolution": "ssm_conv1d.weight",
+    "delta.norm": "ssm_norm",
+    "delta.o": "ssm_out",
+}
+"""GGUF's names, where they are not those of a Llama."""
+GGUF_NAMES_OF_SHARED_EXPERT = {
+    "gate": "ffn_gate_shexp",
+    "up": "ffn_up_shexp",
+    "down": "ffn_down_shexp",
+    "shared_gate": "ffn_gate_inp_shexp.weight",
+}
+"""Beside these, where the MLP is a shared expert."""
+_PREDICTING = (
+    *("attn_norm", "post_attention_norm", "attn_q", "attn_k", "attn_v", "attn_output"),
+    *("attn_q_norm", "attn_k_norm", "ffn_gate", "ffn_up", "ffn_down"),
+    *("nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "nextn.embed_tokens"),
+    *("nextn.shared_head_head", "nextn.shared_head_norm", "ffn_gate_inp", "ffn_gate_exps"),
+    *("ffn_up_exps", "ffn_down_exps", "ffn_gate_up_exps", "ffn_gate_shexp", "ffn_up_shexp"),
+    *("ffn_down_shexp", "ffn_gate_inp_shexp"),
+)
+
+
+def _read(fields: Fields) -> Blueprint:
     """Return the blueprint of a qwen3_5_text or qwen3_5_moe_text config.json.
 
     Raises ModelFormatError.
@@ -61,7 +104,7 @@ def read(fields: Fields) -> Blueprint:
     fields = fields.with_defaults(_DEFAULTS_OF_MOE if has_experts else _DEFAULTS)
     fields.refuse_unless("hidden_act", "silu", "swish")
     fields.refuse_unless("attn_output_gate", True)
-    sizes = read_sizes(fields, _NAMES_OF_MOE if has_experts else llama.NAMES)
+    sizes = read_sizes(fields, _NAMES_OF_MOE if has_experts else llama_like.NAMES)
     rotary_dim = read_rotary_dim(fields, sizes.head_dim)
     rope = read_rope(fields, sizes.head_dim, sizes.max_position_embeddings, rotary_dim=rotary_dim)
     delta = _read_delta(fields, sizes.n_layers)
@@ -73,15 +116,15 @@ def read(fields: Fields) -> Blueprint:
         rope=rope,
         sliding_windows=(0,) * sizes.n_layers,
     )
-    config = with_delta(config, delta)
+    config = _with_delta(config, delta)
     if has_experts:
         config = replace(config, moe=_read_moe(fields, sizes.n_layers))
     bias = fields.boolean("attention_bias", False)
-    found = (*rules(config, bias=bias, norm_plus=1.0), *moe.expert_rules(config))
+    found = (*_rules(config, bias=bias, norm_plus=1.0), *experts.expert_rules(config))
     return Blueprint(config, found, fields.boolean("tie_word_embeddings", False))
 
 
-def read_multimodal(fields: Fields) -> Blueprint:
+def _read_multimodal(fields: Fields) -> Blueprint:
     """Return the blueprint of the text part of a qwen3_5 or qwen3_5_moe config.json.
 
     Raises ModelFormatError.
@@ -91,10 +134,10 @@ def read_multimodal(fields: Fields) -> Blueprint:
         {"model_type": kind, "tie_word_embeddings": fields.get("tie_word_embeddings")}
     )
     text.refuse_unless("model_type", kind)
-    return replace(read(text), text_prefixes=TEXT_PREFIXES)
+    return replace(_read(text), text_prefixes=TEXT_PREFIXES)
 
 
-def with_delta(config: ModelConfig, delta: DeltaConfig) -> ModelConfig:
+def _with_delta(config: ModelConfig, delta: DeltaConfig) -> ModelConfig:
     """Return a Llama-like configuration with recurrent layers, and a gate in the others."""
     return replace(
         config,
@@ -125,7 +168,7 @@ def _read_delta(fields: Fields, n_layers: int) -> DeltaConfig:
 
 
 def _read_moe(fields: Fields, n_layers: int) -> MoeConfig:
-    n_experts = moe.read_n_experts(fields, "num_experts", n_layers)
+    n_experts = experts.read_n_experts(fields, "num_experts", n_layers)
     return MoeConfig(
         n_experts=n_experts,
         n_experts_per_row=fields.integer("num_experts_per_tok", 1, n_experts),
@@ -137,13 +180,13 @@ def _read_moe(fields: Fields, n_layers: int) -> MoeConfig:
 
 
 def _read_recurrent_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
-    in_layer = read_layer_types(fields, n_layers, _KINDS, "full_attention_interval", PERIOD)
+    in_layer = read_layer_types(fields, n_layers, _KINDS, "full_attention_interval", _PERIOD)
     if all(in_layer):
         raise fields.error("layer_types", "one or more layers of 'full_attention'")
     return in_layer
 
 
-def rules(config: ModelConfig, *, bias: bool, norm_plus: float) -> Iterator[TensorRule]:
+def _rules(config: ModelConfig, *, bias: bool, norm_plus: float) -> Iterator[TensorRule]:
     """Yield a rule for every tensor, with transformers' names as sources.
 
     bias: of the projections of attention. norm_plus: added to the weights of norms.
@@ -154,7 +197,7 @@ def rules(config: ModelConfig, *, bias: bool, norm_plus: float) -> Iterator[Tens
     rotary_dim = 2 * sum(frequency > 0 for frequency in config.ropes[0].inv_freq)
     order = rotary_order(head_dim, rotary_dim) or tuple(range(head_dim))
     of_attention = ("q", "k", "v", "o", "q_norm", "k_norm")
-    for rule in llama.rules(
+    for rule in llama_like.rules(
         config, qkv_bias=bias, o_bias=bias, mlp_bias=False, qk_norm=True, norm_plus=norm_plus
     ):
         _, number, part, *_ = (*rule.name.split("."), "", "")
@@ -213,3 +256,118 @@ def _delta_rules(hidden: int, delta: DeltaConfig, layer: int) -> Iterator[Tensor
         shape=(n_channels, 1, delta.conv_size),
         squeezed=True,
     )
+
+
+def _read_gguf(contents: GgufContents) -> Blueprint:
+    config = read_gguf_config(contents, architecture="qwen3_5", reads=(ROTARY_DIM,))
+    return _gguf_blueprint(contents, config)
+
+
+def _read_gguf_moe(contents: GgufContents) -> Blueprint:
+    config = read_gguf_config(
+        contents,
+        architecture="qwen3_5_moe",
+        reads=(ROTARY_DIM,),
+        experts=GgufExperts(always=True, shared_expert=True),
+        width="expert_shared_feed_forward_length",
+    )
+    return _gguf_blueprint(contents, config)
+
+
+def _gguf_blueprint(contents: GgufContents, config: ModelConfig) -> Blueprint:
+    config = _with_gguf_delta(contents.keys, config)
+    return gguf_blueprint(contents, config, _gguf_rules(config), _gguf_unused(config))
+
+
+def _with_gguf_delta(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
+    """Return the configuration with the recurrent layers of the file.
+
+    Value heads lie in turn: the first of each key head, then the second of each. Layers that
+    predict further tokens come last, and are left out.
+    """
+    n_predicting = keys.integer("nextn_predict_layers", 0, _MOST_PREDICTING, 0)
+    if n_predicting >= config.n_layers:
+        raise keys.error("nextn_predict_layers", f"fewer than the {config.n_layers} blocks")
+    n_layers = config.n_layers - n_predicting
+    config = replace(config, n_layers=n_layers, sliding_windows=(0,) * n_layers)
+    if config.moe is not None:
+        config = replace(config, moe=replace(config.moe, in_layer=(True,) * n_layers))
+    n_key_heads = keys.integer("ssm.group_count", 1, MAX_HEADS)
+    n_value_heads = keys.integer("ssm.time_step_rank", 1, MAX_HEADS)
+    if n_value_heads % n_key_heads:
+        raise keys.error("ssm.time_step_rank", f"a multiple of {n_key_heads} groups")
+    head_dim = keys.integer("ssm.state_size", 1, MAX_HEAD_DIM)
+    if n_value_heads * head_dim > MAX_WIDTH:
+        raise keys.error("ssm.state_size", f"up to {MAX_WIDTH} in all heads")
+    keys.refuse_unless("ssm.inner_size", n_value_heads * head_dim)
+    delta = DeltaConfig(
+        n_key_heads=n_key_heads,
+        n_value_heads=n_value_heads,
+        key_dim=head_dim,
+        value_dim=head_dim,
+        conv_size=keys.integer("ssm.conv_kernel", 1, MAX_CONV_SIZE),
+        in_layer=_gguf_recurrent_layers(keys, n_layers, n_predicting),
+        in_turn=True,
+    )
+    return _with_delta(config, delta)
+
+
+def _gguf_recurrent_layers(
+    keys: ArchitectureKeys, n_layers: int, n_predicting: int
+) -> tuple[bool, ...]:
+    name = "attention.recurrent_layers"
+    if keys.get(name) is None:
+        name = "full_attention_interval"
+        period = keys.integer(name, 1, MAX_LAYERS, _PERIOD)
+        in_layer = tuple((layer + 1) % period != 0 for layer in range(n_layers))
+    else:
+        in_layer = tuple(keys.flags(name, n_layers + n_predicting)[:n_layers])
+    if all(in_layer):
+        raise keys.error(name, "a value with which one or more layers have attention")
+    return in_layer
+
+
+def _gguf_rules(config: ModelConfig) -> Iterator[TensorRule]:
+    """Yield a rule for every tensor, with GGUF's names as sources.
+
+    Norms have the 1 in their weights, and decays are as they are, without a logarithm.
+    """
+    names = GGUF_NAMES if config.moe is None else GGUF_NAMES | GGUF_NAMES_OF_SHARED_EXPERT
+    for rule in _rules(config, bias=False, norm_plus=0.0):
+        shape = rule.shape
+        if rule.squeezed:
+            shape = (shape[0], shape[2])
+        elif rule.index is not None:  # the gate of a shared expert
+            shape = shape[1:]
+        yield replace(
+            rule,
+            source=gguf_name(rule.name, names),
+            shape=shape,
+            squeezed=False,
+            minus_exp=False,
+            index=None,
+        )
+    yield from gguf_experts.expert_rules(config)
+
+
+def _gguf_unused(config: ModelConfig) -> Collection[str]:
+    """Return the names of tensors of layers that predict further tokens."""
+    layers = range(config.n_layers, config.n_layers + _MOST_PREDICTING)
+    return {f"blk.{layer}.{part}.weight" for layer in layers for part in _PREDICTING}
+
+
+FAMILY = Family(
+    hf={
+        "qwen3_5_text": _read,
+        "qwen3_5": _read_multimodal,
+        "qwen3_5_moe_text": _read,
+        "qwen3_5_moe": _read_multimodal,
+    },
+    classes={
+        "qwen3_5_text": "Qwen3_5ForCausalLM",
+        "qwen3_5": "Qwen3_5ForConditionalGeneration",
+        "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
+        "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration",
+    },
+    gguf={"qwen35": _read_gguf, "qwen35moe": _read_gguf_moe},
+)

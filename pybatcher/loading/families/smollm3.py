@@ -10,28 +10,29 @@ from ..checkpoints.limits import MAX_LAYERS, MAX_POSITIONS
 from ..checkpoints.llama_config import read_sizes
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.rope import read_rope
-from . import llama
-
-__all__ = ["in_gguf", "read"]
+from ..parts import llama_like
+from ..parts.family import Family
+from ..parts.gguf_contents import GgufContents
+from ..parts.gguf_llama import biases, from_pairs, gguf_blueprint, read_gguf_config, renamed
 
 _DEFAULT_INTERVAL = 4
 _DEFAULT_KV_HEADS = 4
 _DEFAULT_THETA = 2e6
 
 
-def read(fields: Fields) -> Blueprint:
+def _read(fields: Fields) -> Blueprint:
     """Return the blueprint of a smollm3 config.json. Raises ModelFormatError."""
     fields = fields.with_defaults({"num_key_value_heads": _DEFAULT_KV_HEADS})
-    n_layers = llama.read_n_layers(fields)
+    n_layers = llama_like.read_n_layers(fields)
     rotated = _read_rotated(fields, n_layers)
-    sizes = read_sizes(fields, llama.NAMES)
+    sizes = read_sizes(fields, llama_like.NAMES)
     rope = read_rope(
         fields, sizes.head_dim, sizes.max_position_embeddings, default_theta=_DEFAULT_THETA
     )
-    config = llama.read_config(fields, _read_windows(fields, rotated), rope=rope)
+    config = llama_like.read_config(fields, _read_windows(fields, rotated), rope=rope)
     config = _with_rotated(config, rotated)
     attention_bias = fields.boolean("attention_bias", False)
-    rules = llama.rules(
+    rules = llama_like.rules(
         config,
         qkv_bias=attention_bias,
         o_bias=attention_bias,
@@ -40,12 +41,12 @@ def read(fields: Fields) -> Blueprint:
     return Blueprint(config, tuple(rules), tied=fields.boolean("tie_word_embeddings", True))
 
 
-def in_gguf(config: ModelConfig) -> ModelConfig:
-    """Return a GGUF file's configuration with the layers that rotate.
-
-    The file does not say which do; llama.cpp takes all but every fourth.
-    """
-    return _with_rotated(config, _all_but_every(_DEFAULT_INTERVAL, config.n_layers))
+def _read_gguf(contents: GgufContents) -> Blueprint:
+    """Read a file, which does not say which layers rotate: all but every fourth, as llama.cpp."""
+    config = read_gguf_config(contents)
+    config = _with_rotated(config, _all_but_every(_DEFAULT_INTERVAL, config.n_layers))
+    rules = renamed(llama_like.rules(config, **biases(contents)))
+    return gguf_blueprint(contents, config, from_pairs(rules, config.head_dim))
 
 
 def _with_rotated(config: ModelConfig, rotated: tuple[bool, ...]) -> ModelConfig:
@@ -76,7 +77,14 @@ def _read_windows(fields: Fields, rotated: tuple[bool, ...]) -> tuple[int, ...]:
     """
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
     if fields.get("layer_types") is not None:
-        return llama.read_layer_windows(fields, window, len(rotated))
+        return llama_like.read_layer_windows(fields, window, len(rotated))
     if not fields.boolean("use_sliding_window", False):
         window = 0
     return tuple(0 if turns else window for turns in rotated)
+
+
+FAMILY = Family(
+    hf={"smollm3": _read},
+    classes={"smollm3": "SmolLM3ForCausalLM"},
+    gguf={"smollm3": _read_gguf},
+)

@@ -8,9 +8,8 @@ llama.cpp's.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +21,7 @@ from ...errors import ModelFormatError
 from ...params.embedding_defaults import EmbeddingDefaults
 from ...params.embedding_head import DenseLayer, EmbeddingHead
 from ..checkpoints.blocks import BLOCKS, ENGINE_BLOCKS
-from ..checkpoints.blueprint import EMBEDDING, HEAD, Blueprint
+from ..checkpoints.blueprint import EMBEDDING, Blueprint
 from ..checkpoints.fields import Fields, shown
 from ..checkpoints.fingerprint import fingerprint
 from ..checkpoints.limits import MAX_VOCABULARY
@@ -30,13 +29,12 @@ from ..checkpoints.loaded_model import LoadedModel
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.tensors import PLAIN, Tensor, as_f32
 from ..convert.conversion import SAME_AS
+from ..families import read_gguf_blueprint
+from ..parts.gguf_contents import GgufContents
+from ..parts.gguf_names import gguf_name
+from ..parts.gguf_rope import LongRopeDivisors
 from ..tokenizers.gguf_tokenizer import read_tokenizer
 from .file import map_gguf
-from .gguf_architectures import ARCHITECTURES, GgufArchitecture
-from .gguf_config import read_config
-from .gguf_fused import from_fused
-from .gguf_names import gguf_name
-from .gguf_rope import LongRopeDivisors
 
 __all__ = ["open_gguf"]
 
@@ -51,7 +49,7 @@ _DENSE_LAYERS = ("dense_2.weight", "dense_3.weight")
 
 
 def open_gguf(path: Path) -> LoadedModel:
-    """Open a GGUF file of one of the `ARCHITECTURES`.
+    """Open a GGUF file of an architecture that a family reads.
 
     Maps the weights without reading them, except for query and key weights whose rows it
     copies in another order. Raises ModelFormatError
@@ -60,18 +58,18 @@ def open_gguf(path: Path) -> LoadedModel:
     identity = fingerprint([path])
     file = map_gguf(path)
     tensors = file.tensors
-    divisors = _rope_divisors(tensors.get(_ROPE_DIVISORS))
-    longrope = _longrope_divisors(tensors, path)
-    config = read_config(file.metadata, _vocab_size(tensors, path), divisors, longrope)
-    own = ARCHITECTURES[file.metadata.text("general.architecture")]
-    blueprint = _blueprint(config, own, tensors)
+    contents = GgufContents(
+        metadata=file.metadata,
+        rope_divisors=_rope_divisors(tensors.get(_ROPE_DIVISORS)),
+        longrope=_longrope_divisors(tensors, path),
+        vocab_size=_vocab_size(tensors, path),
+        tensors=tensors,
+    )
+    blueprint = read_gguf_blueprint(contents)
+    config = blueprint.config
     tokenizer = read_tokenizer(file.metadata, config.vocab_size, path.parent)
     weights = blueprint.fill(tensors, str(path))
-    _refuse_unknown_tensors(tensors, blueprint, own.unused(config), file.metadata)
-    if own.in_pairs:
-        weights = {
-            name: _unpermuted(name, tensor, config.head_dim) for name, tensor in weights.items()
-        }
+    _refuse_unknown_tensors(tensors, blueprint, file.metadata)
     return LoadedModel(
         config=config,
         tensors=weights,
@@ -81,7 +79,7 @@ def open_gguf(path: Path) -> LoadedModel:
         path=path,
         fingerprint=identity,
         embedding=_embedding_defaults(file.metadata, config, tensors),
-        generates=config.causal,
+        generates=blueprint.generates,
     )
 
 
@@ -142,35 +140,13 @@ def _longrope_divisors(tensors: Mapping[str, Tensor], path: Path) -> LongRopeDiv
     return LongRopeDivisors(short, long)
 
 
-def _blueprint(
-    config: ModelConfig, own: GgufArchitecture, tensors: Mapping[str, Tensor]
-) -> Blueprint:
-    """Return the architecture's rules with GGUF's names; the biases are those in `tensors`."""
-    tied = gguf_name(HEAD) not in tensors
-    if own.own_rules is not None:
-        rules = from_fused(tuple(own.own_rules(config, tensors)), tensors)
-        return Blueprint(config, tuple(rules), tied=config.causal and tied)
-    has_bias = {"blk.0.attn_q.bias", "blk.0.attn_qkv.bias"} & tensors.keys()
-    rules = own.rules(
-        config,
-        qkv_bias=config.architecture == "qwen2" or bool(has_bias),
-        o_bias="blk.0.attn_output.bias" in tensors,
-        mlp_bias="blk.0.ffn_gate.bias" in tensors,
-    )
-    renamed = tuple(replace(rule, source=gguf_name(rule.name, own.names)) for rule in rules)
-    return Blueprint(config, (*from_fused(renamed, tensors), *own.expert_rules(config)), tied)
-
-
 def _refuse_unknown_tensors(
-    tensors: Mapping[str, Tensor],
-    blueprint: Blueprint,
-    unused: Collection[str],
-    metadata: Fields,
+    tensors: Mapping[str, Tensor], blueprint: Blueprint, metadata: Fields
 ) -> None:
     """Raise ModelFormatError for a tensor without a rule: the model would lack that part."""
     known = {rule.among(tensors).source for rule in blueprint.rules}
     known |= {rule.plus_row.source for rule in blueprint.rules if rule.plus_row is not None}
-    known |= {_ROPE_DIVISORS, *_LONGROPE_DIVISORS, *unused}
+    known |= {_ROPE_DIVISORS, *_LONGROPE_DIVISORS, *blueprint.unused}
     if not blueprint.config.causal:
         known |= {*_DENSE_LAYERS}
     for name, tensor in tensors.items():
@@ -180,20 +156,6 @@ def _refuse_unknown_tensors(
                 f"{tensor.source} has no place in the {architecture} architecture; "
                 "expected only tensors that the metadata call for"
             )
-
-
-def _unpermuted(name: str, tensor: Tensor, head_dim: int) -> Tensor:
-    """Undo llama.cpp's row permutation of query and key weights; other tensors are unchanged.
-
-    llama.cpp rotates dimensions 2i and 2i + 1 together in some architectures, and its
-    converter puts row i + head_dim / 2 after row i. The engine rotates i and
-    i + head_dim / 2. Works on plain rows and on rows of blocks.
-    """
-    if not re.fullmatch(r"layers\.\d+\.[qk]\.(weight|bias)", name):
-        return tensor
-    rows = tensor.array.reshape(-1, head_dim // 2, 2, *tensor.array.shape[1:])
-    ordered: NDArray[Any] = rows.swapaxes(1, 2).reshape(tensor.array.shape)
-    return Tensor(ordered, tensor.dtype, tensor.source)
 
 
 def _prevailing_dtype(weights: Mapping[str, Tensor]) -> str:

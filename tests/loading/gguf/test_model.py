@@ -22,8 +22,8 @@ from pybatcher.engine import Engine
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import Tensor, open_model
 from pybatcher.loading.checkpoints.blocks import BLOCKS, block_name
-from pybatcher.loading.gguf.gguf_names import gguf_name
 from pybatcher.loading.gguf.model import open_gguf
+from pybatcher.loading.parts.gguf_names import gguf_name
 from pybatcher.params.embedding_defaults import EmbeddingDefaults
 from pybatcher.testing.checkpoints import make_checkpoint
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pybatcher.loading.gguf.gguf_names import gguf_name
+from pybatcher.loading.parts.gguf_names import gguf_name
 
 OWN = {"final_norm": "token_embd_norm", "delta.o": "ssm_out", "delta.decay": "ssm_a"}
 

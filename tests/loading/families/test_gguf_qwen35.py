@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import open_model
 from pybatcher.loading.checkpoints.tensors import Tensor
-from pybatcher.loading.gguf.gguf_names import gguf_name
-from pybatcher.loading.gguf.gguf_qwen35 import NAMES, SHARED_EXPERT_NAMES
+from pybatcher.loading.families.qwen3_5 import GGUF_NAMES as NAMES
+from pybatcher.loading.families.qwen3_5 import GGUF_NAMES_OF_SHARED_EXPERT as SHARED_EXPERT_NAMES
+from pybatcher.loading.parts.gguf_names import gguf_name
 from pybatcher.testing.checkpoints import make_checkpoint
 
 ONE_WIDTH = {"linear_key_head_dim": 16, "linear_value_head_dim": 16}  # as llama.cpp has it

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from pybatcher.errors import ModelFormatError
+from pybatcher.loading.checkpoints.blueprint import Blueprint
 from pybatcher.loading.checkpoints.fields import Fields
 from pybatcher.loading.checkpoints.model_config import ModelConfig
-from pybatcher.loading.gguf.gguf_config import read_config
-from pybatcher.loading.gguf.gguf_gemma4 import unused_tensors
+from pybatcher.loading.families import read_gguf_blueprint
+from pybatcher.loading.parts.gguf_contents import GgufContents
 
 KEYS: dict[str, Any] = {
     "block_count": 5,
@@ -33,12 +34,18 @@ KEYS: dict[str, Any] = {
 DIVISORS = np.array([1.0, 1.0, *[1e30] * 6])
 
 
-def read(divisors: Any = DIVISORS, **changes: Any) -> ModelConfig:
+def read_all(divisors: Any = DIVISORS, **changes: Any) -> Blueprint:
     """Read KEYS with changes; `__` in a name is a dot."""
     keys = {**KEYS, **{key.replace("__", "."): value for key, value in changes.items()}}
     fields = {f"gemma4.{key}": value for key, value in keys.items()}
     fields["general.architecture"] = "gemma4"
-    return read_config(Fields(fields, "model.gguf"), 384, divisors)
+    metadata = Fields(fields, "model.gguf")
+    contents = GgufContents(metadata=metadata, vocab_size=384, rope_divisors=divisors)
+    return read_gguf_blueprint(contents)
+
+
+def read(divisors: Any = DIVISORS, **changes: Any) -> ModelConfig:
+    return read_all(divisors, **changes).config
 
 
 def test_what_a_file_says() -> None:
@@ -65,7 +72,7 @@ def test_frequencies_without_divisors() -> None:
 
 
 def test_tensors_of_shared_keys_are_left_alone() -> None:
-    names = unused_tensors(read())
+    names = read_all().unused
     assert "blk.3.attn_k.weight" in names
     assert "blk.4.attn_k_norm.weight" in names
     assert "blk.2.attn_k.weight" not in names

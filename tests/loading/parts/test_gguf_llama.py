@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf_configs import read_config
 from gguf_files import rope_divisors
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading.checkpoints.fields import Fields
 from pybatcher.loading.checkpoints.model_config import ModelConfig
 from pybatcher.loading.families import read_blueprint
-from pybatcher.loading.gguf.gguf_config import read_config
 
 LLAMA: dict[str, Any] = {
     "general.architecture": "llama",
@@ -183,7 +183,7 @@ def test_refused(name: str) -> None:
 @pytest.mark.parametrize("architecture", ["gemma", "", "llama4", "mamba"])
 def test_other_architectures(architecture: str) -> None:
     fields = Fields({**LLAMA, "general.architecture": architecture}, "model.gguf")
-    with pytest.raises(ModelFormatError, match="one of 'llama', 'qwen2', 'qwen3'"):
+    with pytest.raises(ModelFormatError, match=r"one of .*'llama', .*'qwen2', 'qwen3'"):
         read_config(fields, 384, None)
     with pytest.raises(ModelFormatError, match=r"general\.architecture is missing"):
         read_config(Fields({}, "model.gguf"), 384, None)

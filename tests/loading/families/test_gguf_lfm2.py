@@ -14,8 +14,8 @@ from gguf_files import write_gguf
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import open_model
-from pybatcher.loading.gguf.gguf_lfm2 import NAMES
-from pybatcher.loading.gguf.gguf_names import gguf_name
+from pybatcher.loading.families.lfm2 import GGUF_NAMES as NAMES
+from pybatcher.loading.parts.gguf_names import gguf_name
 from pybatcher.testing.checkpoints import make_checkpoint
 
 

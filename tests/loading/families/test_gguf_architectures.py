@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf_configs import read_config
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading.checkpoints.fields import Fields
 from pybatcher.loading.checkpoints.model_config import ModelConfig
-from pybatcher.loading.gguf.gguf_config import read_config
 
 SIZES: dict[str, Any] = {
     "block_count": 7,

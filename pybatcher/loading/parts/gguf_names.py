@@ -1,12 +1,15 @@
-"""`gguf_name`: llama.cpp's names of tensors, by canonical ones."""
+"""llama.cpp's names of tensors, by canonical ones or by those of transformers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from ..checkpoints.blueprint import EMBEDDING, LAYER_INPUTS
+from ..checkpoints.tensors import TensorRule
 
-__all__ = ["gguf_name"]
+__all__ = ["gguf_name", "renamed_by"]
 
 _NAMES = {
     "final_norm": "output_norm",
@@ -52,3 +55,24 @@ def gguf_name(name: str, own: Mapping[str, str] | None = None) -> str:
     _, layer, part = name.split(".", 2)
     stem, _, kind = part.rpartition(".")
     return f"blk.{layer}.{names[part] if part in names else f'{names[stem]}.{kind}'}"
+
+
+def renamed_by(rules: Iterable[TensorRule], names: Mapping[str, str]) -> Iterator[TensorRule]:
+    """Yield the rules with GGUF's names of transformers' tensors as sources.
+
+    names: of a model or of a layer, by transformers' names without a prefix of the model.
+    """
+    for rule in rules:
+        plus = rule.plus_row
+        if plus is not None:
+            plus = replace(plus, source=_by_source(plus.source, names))
+        source = _by_source(rule.source, names)
+        yield replace(rule, source=source, otherwise=None, plus_row=plus)
+
+
+def _by_source(source: str, names: Mapping[str, str]) -> str:
+    stem, _, kind = source.rpartition(".")
+    found = re.fullmatch(r"(?:encoder\.layer|layers)\.(\d+)\.(.*)", stem)
+    if found is None:
+        return f"{names[stem]}.{kind}"
+    return f"blk.{found[1]}.{names[found[2]]}.{kind}"

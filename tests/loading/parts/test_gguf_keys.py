@@ -7,7 +7,7 @@ import pytest
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading.checkpoints.fields import Fields
-from pybatcher.loading.gguf.gguf_keys import ArchitectureKeys
+from pybatcher.loading.parts.gguf_keys import ArchitectureKeys
 
 
 def test_keys_of_an_architecture() -> None:

@@ -1,0 +1,1 @@
+"""Parts that model families share: tensor rules, experts, and the keys and names of GGUF files."""

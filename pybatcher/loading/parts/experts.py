@@ -1,0 +1,109 @@
+"""Mixtures of experts in Hugging Face's files: the rules of routers and experts.
+
+Published checkpoints have three matrices an expert. Live modules of transformers 5 stack those of
+all experts of a layer in two tensors: gate over up, and down. Both are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from ..checkpoints.fields import Fields
+from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.moe import MAX_EXPERTS, MAX_EXPERTS_OF_MODEL, MoeConfig
+from ..checkpoints.tensors import TensorRule
+
+__all__ = [
+    "GATE_UP_DOWN",
+    "W123",
+    "StackedPart",
+    "expert_rules",
+    "matrix_rules",
+    "read_n_experts",
+    "router_rule",
+    "stacked_parts",
+]
+
+GATE_UP_DOWN = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
+W123 = {"gate": "w1", "up": "w3", "down": "w2"}
+"""Names of the matrices of an expert, by canonical name: of most families, and of Mixtral."""
+
+
+def read_n_experts(fields: Fields, name: str, n_layers: int) -> int:
+    """Return the number of experts of a layer. Raises ModelFormatError."""
+    n_experts: int = fields.integer(name, 1, MAX_EXPERTS)
+    if n_experts * n_layers > MAX_EXPERTS_OF_MODEL:
+        raise fields.error(name, f"at most {MAX_EXPERTS_OF_MODEL} experts in all layers")
+    return n_experts
+
+
+def router_rule(moe: MoeConfig, hidden: int, layer: int, source: str) -> TensorRule:
+    """Return the rule of a layer's router. source: the name of its weight."""
+    return TensorRule(
+        name=f"layers.{layer}.router.weight", source=source, shape=(moe.n_experts, hidden)
+    )
+
+
+def expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
+    """Yield the rules of routers and experts that are `mlp.gate` and `mlp.experts` of layers."""
+    moe = config.moe
+    if moe is None:
+        return
+    for layer in range(config.n_layers):
+        if not moe.in_layer[layer]:
+            continue
+        there = f"model.layers.{layer}.mlp."
+        yield router_rule(moe, config.hidden_size, layer, f"{there}gate.weight")
+        experts = f"{there}experts."
+        parts = stacked_parts(moe, config.hidden_size, experts)
+        yield from matrix_rules(parts, layer, experts, GATE_UP_DOWN)
+
+
+class StackedPart(NamedTuple):
+    """One matrix of every expert, inside a tensor of all experts of a layer."""
+
+    name: str
+    source: str
+    shape: tuple[int, int, int]  # (experts, outputs, inputs)
+    rows: tuple[int, int]
+
+    def rule(self, layer: int, expert: int) -> TensorRule:
+        """Return the rule of one expert's matrix."""
+        return TensorRule(
+            name=f"layers.{layer}.experts.{expert}.{self.name}.weight",
+            source=self.source,
+            shape=self.shape,
+            index=expert,
+            rows=self.rows,
+        )
+
+
+def stacked_parts(moe: MoeConfig, hidden: int, prefix: str) -> tuple[StackedPart, ...]:
+    """Return the matrices of experts that a layer has in two tensors, named after `prefix`."""
+    n, inner = moe.n_experts, moe.intermediate_size
+    gate_up, down = f"{prefix}gate_up_proj", f"{prefix}down_proj"
+    return (
+        StackedPart("gate", gate_up, (n, 2 * inner, hidden), (0, inner)),
+        StackedPart("up", gate_up, (n, 2 * inner, hidden), (inner, 2 * inner)),
+        StackedPart("down", down, (n, hidden, inner), (0, hidden)),
+    )
+
+
+def matrix_rules(
+    stacked: tuple[StackedPart, ...], layer: int, prefix: str, names: Mapping[str, str]
+) -> Iterator[TensorRule]:
+    """Yield the rules of a layer's experts, each with three matrices, or with stacked ones.
+
+    prefix: what the matrices of an expert are named after, before its number. names: of them.
+    """
+    for part in stacked:
+        n_experts, _, n_in = part.shape
+        for expert in range(n_experts):
+            rule = part.rule(layer, expert)
+            yield TensorRule(
+                name=rule.name,
+                source=f"{prefix}{expert}.{names[part.name]}.weight",
+                shape=(part.rows[1] - part.rows[0], n_in),
+                otherwise=rule,
+            )

@@ -1,0 +1,56 @@
+"""`Family`: the model types, classes and GGUF architectures that one module of `families` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ..checkpoints.blueprint import Blueprint
+from ..checkpoints.fields import Fields
+from .gguf_contents import GgufContents
+
+__all__ = ["Family", "ModelClasses"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelClasses:
+    """The transformers classes of one `model_type`, by their names.
+
+    model: the language model; "": the type is an encoder.
+    base: the language model without its head, as embedders are saved; "": it is refused.
+    published: the class in files that transformers has not written; "": the same as `model`.
+    encoders: an encoder, alone and with heads, which are left out.
+    """
+
+    model: str = ""
+    base: str = ""
+    published: str = ""
+    encoders: tuple[str, ...] = ()
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the classes in transformers."""
+        return tuple(filter(None, (self.model, self.base, *self.encoders)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """All that the loader knows of a family of models.
+
+    hf: by `model_type` of config.json, a function that reads that file.
+    classes: by `model_type`, the name of the transformers class, or several.
+    gguf: by `general.architecture`, a function that reads the metadata of a GGUF file; the rules
+        of its blueprint have GGUF's names as sources.
+    quant_methods: `quant_method` of quantised checkpoints that the family's own rules read.
+
+    The functions raise ModelFormatError for an unsupported option or an impossible size.
+    """
+
+    hf: Mapping[str, Callable[[Fields], Blueprint]]
+    classes: Mapping[str, str | ModelClasses]
+    gguf: Mapping[str, Callable[[GgufContents], Blueprint]] = field(default_factory=dict)
+    quant_methods: tuple[str, ...] = ()
+
+    def classes_of(self, model_type: str) -> ModelClasses:
+        """Return the classes of a `model_type` of the family."""
+        found = self.classes[model_type]
+        return ModelClasses(model=found) if isinstance(found, str) else found
