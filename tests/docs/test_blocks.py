@@ -2,7 +2,8 @@
 
 Python runs with the model that ships inside, a block by itself, in an empty folder. A block may
 use the names below without making them. `await` at the top of a block is taken as in
-`python -m asyncio`. Shell lines: see support/doc_shell.py. A block of another language fails.
+`python -m asyncio`. Shell lines: see support/doc_shell.py. A block of `text` is a diagram, whose
+paths test_links.py checks. A block of another language fails.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 import pytest
 from command_line import Run, runner
-from doc_blocks import ROOT, Block, blocks_of
+from doc_blocks import DIAGRAM, ROOT, Block, blocks_of
 from doc_shell import check_line, lines_of
 from serving_doubles import Serving, serving
 
@@ -30,7 +31,7 @@ from pybatcher.testing.checkpoints import make_checkpoint
 
 PAGES = ["README.md", "CONTRIBUTING.md", "examples/README.md"]
 FILES = [*(ROOT / page for page in PAGES), *sorted((ROOT / "docs").glob("*.md"))]
-BLOCKS = [block for file in FILES for block in blocks_of(file)]
+BLOCKS = [b for file in FILES for b in blocks_of(file) if b.language != DIAGRAM]
 
 # -- what a block may use without making it -------------------------------------------------------
 
@@ -104,7 +105,7 @@ def test_a_block(block: Block, folder: Path, run: Run, monkeypatch: pytest.Monke
         assert read_config(folder / "options.toml")
     else:
         pytest.fail(
-            f"{block} is in {block.language or 'no language'}: fence it as python, sh or toml"
+            f"{block} is in {block.language or 'no language'}: fence it as python, sh, toml or text"
         )
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from doc_blocks import ROOT, anchors, links_of
+from doc_blocks import DIAGRAM, ROOT, anchors, blocks_of, links_of
 
 FOLDERS = ["docs", "examples", "csrc", "pybatcher/models"]
 FILES = [
@@ -38,6 +38,7 @@ def resolves(file: Path, target: str) -> bool:
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 # What code in the text names as a file: of the checkout, or of the package.
 _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
+_PATH_IN_DIAGRAM = re.compile(r"(?<![\w/.])((?:[\w.-]+/)+[\w.-]*)")
 _NOT_OURS = {
     "path/to/model",
     "path/to/encoder",
@@ -49,8 +50,19 @@ _NOT_OURS |= {"Qwen/Qwen3-0.6B"}  # a name on a hub
 
 @pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_files_that_are_named_are_there(file: Path) -> None:
-    named = set(_PATH.findall(file.read_text())) - _NOT_OURS
-    assert {path for path in named if not is_there(path)} == set()
+    assert {path for path in paths_named_in(file) if not is_there(path)} == set()
+
+
+def paths_named_in(file: Path) -> set[str]:
+    drawn = [block.text for block in blocks_of(file) if block.language == DIAGRAM]
+    paths = _PATH.findall(file.read_text()) + _PATH_IN_DIAGRAM.findall("\n".join(drawn))
+    return set(paths) - _NOT_OURS
+
+
+def test_paths_are_found_in_text_and_diagrams(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Read `a/b.py`, or c/d.py.\n```text\nbox e/f/ --> (g/h.cc)\n```\n")
+    assert paths_named_in(page) == {"a/b.py", "e/f/", "g/h.cc"}
 
 
 def is_there(path: str) -> bool:

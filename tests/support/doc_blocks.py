@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "Block", "anchors", "blocks_of", "links_of"]
+__all__ = ["DIAGRAM", "ROOT", "Block", "anchors", "blocks_of", "links_of"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -16,6 +16,7 @@ _LIST_ITEM = re.compile(r"^\s*([-*]|\d+\.) ")
 _LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 _INLINE_CODE = re.compile(r"`[^`]*`")
 INDENT = "    "
+DIAGRAM = "text"  # the language of a block that is a drawing
 
 
 @dataclass(frozen=True)
