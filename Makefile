@@ -411,17 +411,17 @@ bench-tools: $(VENV)/.bench
 # Each rival in an environment of its own, since their dependencies do not agree.
 rivals: rival-llamacpp rival-openvino rival-vllm
 
-# With ISA=avx2 (bench/isa.py has them all) compiled for that, in another environment. Pip keeps what it
+# With ISA=avx2 (bench/common/isa.py has them all) compiled for that, in another environment. Pip keeps what it
 # has compiled, whatever it was for: not here.
 ISA ?= native
 LLAMACPP := .venv-rivals$(addprefix -,$(filter-out native,$(ISA)))
 rival-llamacpp: $(LLAMACPP)/.rival-llamacpp
 
-$(LLAMACPP)/.rival-llamacpp: bench/rival-llamacpp.txt bench/native/amx_with_gcc.h bench/isa.py
+$(LLAMACPP)/.rival-llamacpp: bench/engines/rival-llamacpp.txt bench/native/amx_with_gcc.h bench/common/isa.py
 	isa="$$($(PYTHON) -m bench.isa $(ISA))" && $(PYTHON) -m venv $(LLAMACPP) && \
 	$(LLAMACPP)/bin/pip install --quiet "scikit-build-core>=0.11" cmake ninja && \
 	CMAKE_ARGS="-DCMAKE_CXX_FLAGS='-include $(CURDIR)/bench/native/amx_with_gcc.h' $$isa" \
-	    $(LLAMACPP)/bin/pip install --no-cache-dir --no-build-isolation -r bench/rival-llamacpp.txt
+	    $(LLAMACPP)/bin/pip install --no-cache-dir --no-build-isolation -r bench/engines/rival-llamacpp.txt
 	@touch $@
 
 # llama.cpp's server, of the source that its Python bindings come with. It is no part of these.
@@ -431,7 +431,7 @@ rival-llama-server: .venv-rivals/bin/llama-server
 .venv-rivals/bin/llama-server: .venv-rivals/.rival-llamacpp
 	rm -rf $(LLAMA_SERVER)
 	.venv-rivals/bin/pip download --quiet --no-deps --no-build-isolation --no-binary llama-cpp-python \
-	    --dest $(LLAMA_SERVER) "$$(grep ^llama-cpp-python bench/rival-llamacpp.txt)"
+	    --dest $(LLAMA_SERVER) "$$(grep ^llama-cpp-python bench/engines/rival-llamacpp.txt)"
 	tar -xzf $(LLAMA_SERVER)/llama_cpp_python-*.tar.gz -C $(LLAMA_SERVER) --strip-components=1
 	.venv-rivals/bin/cmake -S $(LLAMA_SERVER)/vendor/llama.cpp -B $(LLAMA_SERVER)/made -G Ninja \
 	    -DCMAKE_MAKE_PROGRAM=$(CURDIR)/.venv-rivals/bin/ninja -DCMAKE_BUILD_TYPE=Release \
@@ -449,10 +449,10 @@ rival-openvino: .venv-openvino/.rival-openvino
 
 # torch first and by its exact version: left to itself, pip takes a newer one with CUDA. A torchvision
 # that does not match it breaks the import of transformers.
-.venv-openvino/.rival-openvino: bench/rival-openvino.txt
+.venv-openvino/.rival-openvino: bench/engines/rival-openvino.txt
 	$(PYTHON) -m venv .venv-openvino
 	.venv-openvino/bin/pip install --quiet torch==2.13.0
-	.venv-openvino/bin/pip install --quiet torch==2.13.0 -r bench/rival-openvino.txt
+	.venv-openvino/bin/pip install --quiet torch==2.13.0 -r bench/engines/rival-openvino.txt
 	.venv-openvino/bin/pip uninstall --quiet --yes torchvision
 	@touch $@
 
@@ -460,10 +460,10 @@ rival-vllm: .venv-vllm/.rival-vllm
 
 # torch as above. What of vLLM's dependencies has no build for CPUs breaks imports, and serves pictures
 # and sound.
-.venv-vllm/.rival-vllm: bench/rival-vllm.txt
+.venv-vllm/.rival-vllm: bench/engines/rival-vllm.txt
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/pip install --quiet torch==2.13.0
-	.venv-vllm/bin/pip install --quiet --no-compile torch==2.13.0 -r bench/rival-vllm.txt
+	.venv-vllm/bin/pip install --quiet --no-compile torch==2.13.0 -r bench/engines/rival-vllm.txt
 	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import llama_cpp
 import numpy as np
 
-from bench.to_gguf import gguf_of
-
-from .interface import Settings, SteppedEngine
+from bench.convert.to_gguf import gguf_of
+from bench.engines.interface import Settings, SteppedEngine
 
 __all__ = ["LlamaContext", "Row", "open_engine"]
 

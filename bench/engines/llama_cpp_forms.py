@@ -19,8 +19,8 @@ import llama_cpp
 import numpy as np
 from llama_cpp.llama_grammar import json_schema_to_gbnf
 
-from .interface import Settings, random_tokens
-from .llama_cpp import LlamaContext
+from bench.engines.interface import Settings, random_tokens
+from bench.engines.llama_cpp import LlamaContext
 
 CANDIDATE = np.dtype([("id", "<i4"), ("logit", "<f4"), ("p", "<f4")])
 

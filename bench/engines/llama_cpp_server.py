@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .interface import Arrival, Server, Settings
-from .llama_cpp import LlamaContext, Row
-from .open_loop import serve_in_steps
+from bench.engines.interface import Arrival, Server, Settings
+from bench.engines.llama_cpp import LlamaContext, Row
+from bench.engines.open_loop import serve_in_steps
 
 __all__ = ["open_server"]
 

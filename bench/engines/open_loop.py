@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from .interface import Arrival
+from bench.engines.interface import Arrival
 
 __all__ = ["serve_in_steps"]
 

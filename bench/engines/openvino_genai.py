@@ -13,9 +13,8 @@ import numpy as np
 import openvino
 import openvino_genai
 
-from bench.to_openvino import to_openvino
-
-from .interface import Settings, SteppedEngine
+from bench.convert.to_openvino import to_openvino
+from bench.engines.interface import Settings, SteppedEngine
 
 __all__ = ["Pipeline", "open_engine"]
 
@@ -36,7 +35,7 @@ class Pipeline:
         if settings.kv_dtype != "auto":
             self.properties["KV_CACHE_PRECISION"] = KV_TYPES[settings.kv_dtype]
         if os.environ.get("ONEDNN_MAX_CPU_ISA"):
-            # OpenVINO asks the CPU, which may multiply bf16; none of bench/isa.py does.
+            # OpenVINO asks the CPU, which may multiply bf16; none of bench/common/isa.py does.
             self.properties["INFERENCE_PRECISION_HINT"] = "f32"
         scheduler = openvino_genai.SchedulerConfig()
         scheduler.max_num_batched_tokens = settings.n_batch

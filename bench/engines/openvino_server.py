@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .interface import Arrival, Server, Settings
-from .open_loop import serve_in_steps
-from .openvino_genai import Pipeline, tokens_of
+from bench.engines.interface import Arrival, Server, Settings
+from bench.engines.open_loop import serve_in_steps
+from bench.engines.openvino_genai import Pipeline, tokens_of
 
 __all__ = ["open_server"]
 

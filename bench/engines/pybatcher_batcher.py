@@ -7,11 +7,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.engines.interface import Arrival, Server, Settings
+from bench.engines.pybatcher_engine import describe, engine_options
 from pybatcher import Batcher
 from pybatcher.calls.completion import Completion
-
-from .interface import Arrival, Server, Settings
-from .pybatcher_engine import describe, engine_options
 
 __all__ = ["open_server"]
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from bench.engines.interface import GGUF_TYPES, Settings, SteppedEngine
 from pybatcher.engine import Engine
-
-from .interface import GGUF_TYPES, Settings, SteppedEngine
 
 __all__ = ["describe", "engine_options", "model_of", "open_engine"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .interface import Settings, SteppedEngine
+from bench.engines.interface import Settings, SteppedEngine
 
 __all__ = ["VllmCpu", "open_engine"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from .interface import Arrival, Server, Settings
-from .open_loop import serve_in_steps
-from .vllm_cpu import VllmCpu
+from bench.engines.interface import Arrival, Server, Settings
+from bench.engines.open_loop import serve_in_steps
+from bench.engines.vllm_cpu import VllmCpu
 
 __all__ = ["open_server"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .outcome import Outcome
+from bench.gpu.outcome import Outcome
 
 __all__ = ["Bits", "compare", "mma_model", "read_bits"]
 

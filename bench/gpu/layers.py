@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..engines.interface import SteppedEngine, random_tokens
-from .sizes import FULL
+from bench.engines.interface import SteppedEngine, random_tokens
+from bench.gpu.sizes import FULL
 
 PROMPT = 128  # tokens of a sequence, if a task does not say
 FIRST_OF_LAYER = "rms_norm"  # of which a layer has two
@@ -116,7 +116,7 @@ def measure(engine: SteppedEngine, task: Task) -> dict[str, Any]:
 def main() -> None:
     import torch
 
-    from ..engines.pybatcher_engine import open_engine
+    from bench.engines.pybatcher_engine import open_engine
 
     checkpoint, dtype, *texts = sys.argv[1:]
     tasks = [Task.parse(text) for text in texts]

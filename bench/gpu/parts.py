@@ -18,9 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..engines.interface import Arrival, Settings, random_tokens
-from ..latency import latencies, mixed_load, shared_prompt
-from .sizes import FULL, SMALL, Sizes
+from bench.engines.interface import Arrival, Settings, random_tokens
+from bench.engines.latency import latencies, mixed_load, shared_prompt
+from bench.gpu.sizes import FULL, SMALL, Sizes
 
 Row = dict[str, Any]
 
@@ -53,7 +53,7 @@ def dense(sizes: Sizes, checkpoint: Path) -> Iterator[Row]:
 
 def engine(sizes: Sizes, checkpoint: Path) -> Iterator[Row]:
     """Measure the engine alone: a long prompt, and steps of each batch size."""
-    from ..engines.pybatcher_engine import open_engine
+    from bench.engines.pybatcher_engine import open_engine
 
     largest = max(sizes.batch_sizes)
     steps = (sizes.rounds + 1) * sizes.steps * len(sizes.batch_sizes)
@@ -89,7 +89,7 @@ def serve(
     loads: Sequence[tuple[Row, list[Arrival], int]],
 ) -> Iterator[Row]:
     """Serve each load (its row, arrivals, long prompts among them) with one batcher."""
-    from ..engines.pybatcher_batcher import open_server
+    from bench.engines.pybatcher_batcher import open_server
 
     server = open_server(checkpoint, settings)
     server.serve([Arrival(0.0, random_tokens(16, seed=1_000_000), 2)])

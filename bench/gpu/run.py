@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..engine_list import ROOT
-from ..progress import Bar
-from .process import Finished, run_program
+from bench.common.progress import Bar
+from bench.engines.engine_list import ROOT
+from bench.gpu.process import Finished, run_program
 
 __all__ = ["EMULATED", "ROOT", "Run", "unpack_wheel"]
 

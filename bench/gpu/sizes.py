@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..engines.interface import Settings
-from ..shapes import SHAPES
-from ..weights import n_weights_of
+from bench.convert.shapes import SHAPES
+from bench.convert.weights import n_weights_of
+from bench.engines.interface import Settings
 
 __all__ = ["FULL", "SMALL", "Sizes", "bytes_of_step", "flop_of_prefill", "of_limits"]
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..make_checkpoint import CHECKPOINTS, make_checkpoint, write_checkpoint
-from .outcome import Outcome
-from .process import Finished
-from .run import EMULATED, Run
-from .sizes import FULL, SMALL, Sizes, of_limits
+from bench.convert.make_checkpoint import CHECKPOINTS, make_checkpoint, write_checkpoint
+from bench.gpu.outcome import Outcome
+from bench.gpu.process import Finished
+from bench.gpu.run import EMULATED, Run
+from bench.gpu.sizes import FULL, SMALL, Sizes, of_limits
 
 __all__ = ["collect", "limits_of", "speed"]
 

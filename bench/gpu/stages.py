@@ -12,10 +12,10 @@ import xml.etree.ElementTree as ElementTree
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .bits import Bits, compare, mma_model, read_bits
-from .outcome import Outcome
-from .process import Finished
-from .run import EMULATED, Run
+from bench.gpu.bits import Bits, compare, mma_model, read_bits
+from bench.gpu.outcome import Outcome
+from bench.gpu.process import Finished
+from bench.gpu.run import EMULATED, Run
 
 __all__ = ["bits", "read_junit", "read_sanitizer", "sanitizers", "tests"]
 

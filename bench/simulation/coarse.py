@@ -5,11 +5,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 
+from bench.serving.traces import TraceRequest
+from bench.simulation.costs import StepCosts
 from pybatcher.ray.held_prefixes import HeldPrefixes
 from pybatcher.ray.prefix_hashes import BLOCK
-
-from ..traces import TraceRequest
-from .costs import StepCosts
 
 __all__ = ["CoarseReplica"]
 

@@ -12,15 +12,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench.common.options import configs_of
+from bench.serving.loads import LOADS
+from bench.serving.traces import draw
+from bench.simulation.coarse import CoarseReplica
+from bench.simulation.costs import StepCosts
+from bench.simulation.fleet import Fleet, ScheduledReplica
+from bench.simulation.routing import POLICIES, Routing
 from pybatcher.ray.prefix_hashes import BLOCK
-
-from ..loads import LOADS
-from ..options import configs_of
-from ..traces import draw
-from .coarse import CoarseReplica
-from .costs import StepCosts
-from .fleet import Fleet, ScheduledReplica
-from .routing import POLICIES, Routing
 
 __all__ = ["KINDS", "compare_fleets", "run_fleet"]
 

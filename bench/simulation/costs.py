@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..results import RESULTS
-from ..traces import TraceRequest
+from bench.common.results import RESULTS
+from bench.serving.traces import TraceRequest
 
 __all__ = ["StepCosts", "Work", "capacity", "fit", "read_costs"]
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.serving.traces import TraceRequest
+from bench.simulation.costs import Work
 from pybatcher import _core
 from pybatcher.params import SamplingParams
 from pybatcher.scheduling import SampledToken, StepPlan, StepResult
-
-from ..traces import TraceRequest
-from .costs import Work
 
 __all__ = ["END_TOKEN", "KvBookkeeping", "SimulatedEngine"]
 

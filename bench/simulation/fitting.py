@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Protocol
 
+from bench.engines.interface import random_tokens
+from bench.simulation.costs import Work
 from pybatcher.scheduling import StepEntry, StepPlan, StepResult
-
-from ..engines.interface import random_tokens
-from .costs import Work
 
 __all__ = ["CHUNK", "CONTEXTS", "SEQUENCES", "measure_steps", "positions_needed"]
 

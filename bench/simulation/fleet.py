@@ -10,17 +10,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bench.common.options import configs_of
+from bench.serving.traces import TraceRequest, prompt_of
+from bench.simulation.costs import StepCosts
+from bench.simulation.engine import END_TOKEN, SimulatedEngine
+from bench.simulation.routing import Routing
+from bench.simulation.run import open_bookkeeping
 from pybatcher.errors import QueueFullError, RequestTooLongError
 from pybatcher.params import SamplingParams
 from pybatcher.ray.prefix_hashes import BLOCK, prefix_hashes
 from pybatcher.scheduling import Generated, Request, Scheduler, StepResult
-
-from ..options import configs_of
-from ..traces import TraceRequest, prompt_of
-from .costs import StepCosts
-from .engine import END_TOKEN, SimulatedEngine
-from .routing import Routing
-from .run import open_bookkeeping
 
 __all__ = ["Fleet", "FleetReplica", "ScheduledReplica"]
 

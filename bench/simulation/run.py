@@ -11,6 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from bench.common.histogram import TimeHistogram
+from bench.common.options import configs_of
+from bench.common.slo import Slo, summary
+from bench.serving.traces import TraceRequest, prompt_of
+from bench.simulation.costs import StepCosts
+from bench.simulation.engine import END_TOKEN, KvBookkeeping, SimulatedEngine
 from pybatcher.errors import QueueFullError, RequestTooLongError
 from pybatcher.params import SamplingParams
 from pybatcher.params.config import BLOCK_SIZE, EngineConfig, SchedulerConfig
@@ -22,13 +28,6 @@ from pybatcher.scheduling import (
     Scheduler,
     SchedulerEvent,
 )
-
-from ..histogram import TimeHistogram
-from ..options import configs_of
-from ..slo import Slo, summary
-from ..traces import TraceRequest, prompt_of
-from .costs import StepCosts
-from .engine import END_TOKEN, KvBookkeeping, SimulatedEngine
 
 __all__ = ["SchedulerTimes", "Simulation", "open_bookkeeping"]
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from bench.serving.traces import TraceRequest
+from bench.simulation.costs import StepCosts
+from bench.simulation.run import SchedulerTimes, Simulation
 from pybatcher.params.config import SchedulerConfig
-
-from ..traces import TraceRequest
-from .costs import StepCosts
-from .run import SchedulerTimes, Simulation
 
 __all__ = ["scheduler_cost", "trace_for"]
 

@@ -1,6 +1,6 @@
 """Hostile clients of a sidecar: others get the right tokens, nothing is leaked, nobody dies.
 
-What it costs others in time is measured by bench/hostile.py.
+What it costs others in time is measured by bench/hostile/socket_hostile.py.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.attackers import KINDS, attack
-from bench.process_watch import rss_mib
-from bench.sidecar_process import Sidecar, open_sidecar
+from bench.hostile.attackers import KINDS, attack
+from bench.serving.process_watch import rss_mib
+from bench.serving.sidecar_process import Sidecar, open_sidecar
 from pybatcher import Client
 
 SECONDS = 1.0

@@ -1,6 +1,6 @@
 """Tests of the CUDA backend on an emulated GPU: `make test-emulated` builds one and runs them.
 
-No other build has the device, so `make test` does not collect them. On a GPU bench/gpu_check.py
+No other build has the device, so `make test` does not collect them. On a GPU bench/gpu/gpu_check.py
 runs them, with PYBATCHER_TEST_GPU=real: all but those that are marked `emulator`.
 """
 

@@ -1,4 +1,4 @@
-"""bench.gpu_check on the emulator: what it is to say on a GPU, it says here."""
+"""`bench.gpu_check` on the emulator: what it is to say on a GPU, it says here."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.schema_outputs import Masks, SchemaOutputs, judge, reason
+from bench.structured.schema_outputs import Masks, SchemaOutputs, judge, reason
 from pybatcher import Batcher
 from tools.schema_suite import Case, fetch, read_cases
 

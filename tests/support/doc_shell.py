@@ -123,6 +123,8 @@ def _python(words: Words, context: Context) -> None:
             assert argument.startswith("-") or (ROOT / argument).exists(), argument
         return
     assert module.startswith("bench."), f"{module}: only modules of bench are known here"
+    if (ROOT / module.replace(".", "/") / "__main__.py").exists():
+        module += ".__main__"
     main = importlib.import_module(module).main
     if "parse_args" in inspect.getsource(main):
         _reads(main, module, arguments, context.monkeypatch)

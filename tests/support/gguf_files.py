@@ -24,7 +24,7 @@ from gpt_oss_files import gpt_oss_matrices
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from bench.to_gguf import LFM2_NAMES
+from bench.convert.to_gguf import LFM2_NAMES
 
 SUPER_BLOCK_SHAPE: dict[str, Any] = {
     "hidden_size": 256,

@@ -8,7 +8,7 @@ from typing import Any
 import gguf
 import torch
 
-from bench.to_gguf import write_short_convolutions
+from bench.convert.to_gguf import write_short_convolutions
 
 __all__ = ["add_lfm2", "lfm2_name", "lfm2_tensors"]
 

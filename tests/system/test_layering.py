@@ -18,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "pybatcher"
+BENCH = ROOT / "bench"
 NATIVE = ROOT / "csrc"
 MOST_LINES = 600
 MOST_ENTRIES = 24
@@ -63,6 +64,17 @@ ROOM_ORDERS = {
     "sidecar": SIDECAR_ORDER,
     "text/output": OUTPUT_ORDER,
 }
+BENCH_ORDER = [
+    ["common"],
+    ["convert", "native"],
+    ["engines"],
+    ["report"],
+    ["engine"],
+    ["structured"],
+    ["serving"],
+    ["http", "hostile", "simulation"],
+    ["gpu"],
+]
 NATIVE_ORDER = [
     ["base"],
     ["os"],
@@ -160,6 +172,22 @@ def imported_rooms(path: Path, folder: Path) -> Iterator[tuple[str, str]]:
         yield (below if is_room else "__init__"), name
 
 
+def bench_imports_of_later_rooms(path: Path) -> Iterator[str]:
+    """`bench.x` finds x.py in any room: a relative import would import it under a second name."""
+    own = room_of(path, BENCH)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            yield f"{path.relative_to(ROOT)}:{node.lineno} has a relative import"
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            top, _, rest = name.partition(".")
+            room = rest.partition(".")[0]
+            if top == "bench" and room != own and rank(BENCH_ORDER, room) >= rank(BENCH_ORDER, own):
+                yield f"{path.relative_to(ROOT)} imports {name}"
+
+
 def imports_of_later_rooms(path: Path, folder: Path, order: list[list[str]]) -> Iterator[str]:
     own = room_of(path, folder)
     for room, name in imported_rooms(path, folder):
@@ -183,6 +211,22 @@ def test_the_rooms_inside_a_room_import_one_way(room: str) -> None:
         [path for path in sorted(folder.rglob("*.py")) if room_of(path, folder) in own],
         lambda path: imports_of_later_rooms(path, folder, order),
     )
+
+
+def test_the_rooms_of_bench_import_one_way() -> None:
+    files = sorted(BENCH.glob("*/**/*.py"))
+    none_of(files, bench_imports_of_later_rooms)
+
+
+def test_a_command_of_bench_is_found_by_its_name_alone() -> None:
+    rooms = [entry for entries in BENCH_ORDER for entry in entries]
+    files = [path for room in rooms for path in (BENCH / room).glob("[!_]*.py")]
+    commands = [path.stem for path in files if '"__main__"' in path.read_text()]
+    assert sorted({*commands}) == sorted(commands)
+    documented = re.findall(r"-m bench\.(\w+)", (ROOT / "docs" / "benchmarks.md").read_text())
+    packages = [path.parent.name for path in BENCH.glob("*/__main__.py")]
+    assert len(documented) > 40
+    assert not {*documented} - {*commands, *packages, "gpu"}
 
 
 def test_only_the_engine_imports_the_extension() -> None:

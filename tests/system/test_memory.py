@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import make_checkpoint
-from bench.shapes import SHAPES
+from bench.convert import make_checkpoint
+from bench.convert.shapes import SHAPES
 
 MARGIN = 200 * 2**20  # for the interpreter, its libraries and the buffers of a pass
 # Narrow and shallow, with more memory than the margin: what is in memory twice is noticed.

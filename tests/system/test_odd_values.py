@@ -24,7 +24,7 @@ import pytest
 from odd_values import ClassTrap, odd_value
 from session_helpers import Peer
 
-from bench.sidecar_process import Sidecar, open_sidecar
+from bench.serving.sidecar_process import Sidecar, open_sidecar
 from pybatcher import (
     Batcher,
     BlockingBatcher,

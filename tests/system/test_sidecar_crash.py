@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from serving_doubles import Serving, is_running, serving, start_serving, wait_until_ready
 
-from bench.chaos import reproducible_part, stream_request
-from bench.faults import inject
+from bench.serving.chaos import reproducible_part, stream_request
+from bench.serving.faults import inject
 from pybatcher import Batcher, Client, Completion, EngineFailedError, Piece
 
 N_STREAMS = 32

@@ -1,0 +1,1 @@
+"""Parts of all benchmarks: results, the machine, options, progress and percentiles."""

@@ -1,0 +1,47 @@
+"""Build the C++ programs of bench/native where `make native` builds; run them. They print JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from bench.engines.engine_list import ROOT
+
+__all__ = ["build", "run"]
+
+FOLDER = ROOT / "build" / "native"
+
+
+@cache
+def build() -> None:
+    """Bring the programs up to date, once in a process; a minute or two the first time.
+
+    Exits where `make build` has not been.
+    """
+    jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count()))
+    if not (FOLDER / "CMakeCache.txt").exists():
+        sys.exit(f"{FOLDER} is not there: run `make build` first")
+    for command in (
+        ["cmake", "-S", str(ROOT), "-B", str(FOLDER), "-DPYBATCHER_NATIVE_TESTS=ON"],
+        ["cmake", "--build", str(FOLDER), "--target", "bench_native", "--parallel", jobs],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+
+
+def run(program: str, *arguments: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects that a program prints, one a line, as they come."""
+    build()  # an older one would measure older code
+    command = [str(FOLDER / program), *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            yield json.loads(line)
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")

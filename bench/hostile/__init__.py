@@ -1,0 +1,1 @@
+"""Hostile clients: what a streaming client notices of their attacks."""

@@ -1,0 +1,1 @@
+"""The HTTP server: its cost, and a comparison with other servers."""

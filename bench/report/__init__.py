@@ -1,0 +1,1 @@
+"""Tables and plots, made of the results alone."""

@@ -1,0 +1,1 @@
+"""Batchers and sidecars under load: latency, faults, leaks."""

@@ -1,0 +1,1 @@
+"""Structured outputs: their cost, and their validity under many schemas."""
