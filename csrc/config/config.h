@@ -145,11 +145,6 @@ struct ModelConfig {
     if (layer_shapes.empty()) return {n_kv_heads, head_dim, intermediate_size};
     return layer_shapes[static_cast<size_t>(layer)];
   }
-  // Whether it takes a backend that varies_layers().
-  bool varies_layers() const {
-    return !layer_shapes.empty() || value_norm || layer_scales || layer_input_size > 0 ||
-           attention_gate;
-  }
   bool has_experts(int layer) const {
     return moe.n_experts > 0 && moe.in_layer[static_cast<size_t>(layer)];
   }
@@ -165,7 +160,6 @@ struct ModelConfig {
     return stream_norms == StreamNorms::kAll || (stream_norms == StreamNorms::kFirst && layer == 0);
   }
   bool mlp_norm_in_stream() const { return stream_norms == StreamNorms::kAll; }
-  bool needs_encoders() const { return !causal || stream_norms != StreamNorms::kNone; }
 
   // Throws kModelFormat naming the field, its value and what it may be.
   void validate() const;
