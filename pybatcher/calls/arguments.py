@@ -13,6 +13,7 @@ from ..params import MAX_LOGPROBS, SamplingParams
 from ..scheduling import Pooling
 
 __all__ = [
+    "are_lists",
     "are_token_ids",
     "check_drain",
     "check_namespace",
@@ -131,6 +132,13 @@ def are_token_ids(content: object) -> bool:
         if isinstance(content, (list, tuple)):
             return len(content) > 0 and plain_int(content[0]) is not None
         return hasattr(content, "tolist")
+
+
+def are_lists(value: object) -> bool:
+    """True for a list or tuple that begins with a list or tuple, as lists of token ids do."""
+    if type(value) is list or type(value) is tuple:
+        return len(value) > 0 and type(value[0]) in (list, tuple)
+    return False
 
 
 def several_prompts(prompt: object) -> tuple[Any, ...] | None:

@@ -24,6 +24,7 @@ __all__ = [
     "Describe",
     "DescribeModel",
     "Detokenize",
+    "DetokenizeEach",
     "EmbedTexts",
     "ListPrefixes",
     "ReadHealth",
@@ -104,6 +105,13 @@ class Detokenize(Question[str]):
     """Return the text of token ids."""
 
     token_ids: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetokenizeEach(Question[list[str]]):
+    """Return the text of each list of token ids, all in one answer."""
+
+    token_ids: Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)

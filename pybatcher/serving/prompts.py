@@ -20,6 +20,7 @@ _T = TypeVar("_T")
 _SHORT_TEXT = 1024  # characters; tokenised in well under a millisecond
 _SLICE = 8192  # token ids that are checked in one turn of the loop
 _AT_A_TIME = 2  # long texts and chats; each takes a thread and some megabytes
+_LISTS_AT_ONCE = 256  # lists of token ids that are checked in one turn of the loop
 _MOST_TOKEN_IDS = 2**20  # of one `detokenize`
 _MOST_MESSAGES = 2**16
 _MESSAGES = 'a list of at least one {"role": ..., "content": ...}'
@@ -143,6 +144,27 @@ class PromptReader:
         if len(ids) <= _SHORT_TEXT:
             return decode(ids, skip_special_tokens=False)
         return await self._on_thread(lambda _: decode(ids, skip_special_tokens=False))
+
+    async def detokenize_each(self, lists: object) -> list[str]:
+        """Return the text of each list of token ids, special tokens included.
+
+        Raises InvalidRequestError for anything but lists of token ids, and RequestTooLongError for
+        more than `_MOST_TOKEN_IDS` ids in all.
+        """
+        wanted = f"at most {_MOST_TOKEN_IDS} lists of token ids"
+        several = REQUEST.items("token_ids", lists, _MOST_TOKEN_IDS, wanted)
+        checked: list[tuple[int, ...]] = []
+        n_left = _MOST_TOKEN_IDS
+        for i, one in enumerate(several):
+            if i % _LISTS_AT_ONCE == _LISTS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            ids = await self._read_ids(one, f"token_ids[{i}]", "a sequence of token ids", n_left)
+            n_left -= len(ids)
+            checked.append(ids)
+        decode = partial(self._tokenizer.decode, skip_special_tokens=False)
+        if _MOST_TOKEN_IDS - n_left <= _SHORT_TEXT:
+            return list(map(decode, checked))
+        return await self._on_thread(lambda _: list(map(decode, checked)))
 
     def encode(
         self, text: str, *, add_special_tokens: bool, goes_on: Callable[[int], bool] | None = None
