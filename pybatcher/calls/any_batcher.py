@@ -140,7 +140,9 @@ class AnyBatcher(Lifecycle):
         if prompts is None:
             return await complete(prompt_call(prompt, params, own, CompleteOptions))
         if "output" in own:
-            raise InvalidRequestError("output goes with one prompt, and there is a list of them")
+            raise InvalidRequestError(
+                "output goes with one prompt, and there is a list of them", field="output"
+            )
         calls = [prompt_call(one, params, own, CompleteOptions) for one in prompts]
         return await map_bounded(retry_beside_others(complete), calls, _MOST_AT_ONCE)
 

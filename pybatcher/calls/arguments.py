@@ -43,7 +43,8 @@ def merge_params(
     if params is not None and not issubclass(type(params), SamplingParams):
         raise InvalidRequestError(
             f"params is {short(params)}, of type {type_name(params)}; it must be "
-            "SamplingParams or None"
+            "SamplingParams or None",
+            field="params",
         )
     for name in sampling:
         if name not in _SAMPLING:
@@ -65,7 +66,8 @@ def _check_known(name: str, token_ids: Iterable[int], vocab_size: int) -> None:
         if token_id >= vocab_size:
             raise InvalidRequestError(
                 f"{name} names token {token_id}; token ids of this model are "
-                f"from 0 to {vocab_size - 1}"
+                f"from 0 to {vocab_size - 1}",
+                field=name,
             )
 
 

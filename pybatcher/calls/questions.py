@@ -96,7 +96,10 @@ class Tokenize(Question[tuple[int, ...]]):
         wanted = REQUEST.flag("add_special_tokens", own.pop("add_special_tokens", True))
         chat = settings_of(content, own)
         if chat is not None and not wanted:
-            raise InvalidRequestError("add_special_tokens is False; a chat template writes its own")
+            raise InvalidRequestError(
+                "add_special_tokens is False; a chat template writes its own",
+                field="add_special_tokens",
+            )
         return cls(content=content, chat=chat, add_special_tokens=wanted)
 
 
