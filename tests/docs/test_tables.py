@@ -24,6 +24,7 @@ from pybatcher import (
 )
 from pybatcher.cli import COMMANDS
 from pybatcher.cli.options import _meanings
+from pybatcher.http.application import ROUTES
 from pybatcher.metrics import _OF_A_SIDECAR, PREFIX, Metrics
 from pybatcher.params import SamplingParams
 from pybatcher.params.config import EngineConfig, SchedulerConfig, SupervisionConfig
@@ -32,8 +33,8 @@ from pybatcher.sidecar.protocol.codecs import METHODS
 from pybatcher.sidecar.protocol.wire_errors import _ERRORS
 
 README = ROOT / "README.md"
-OPTIONS, SIDECAR, OBSERVABILITY = (
-    ROOT / "docs" / f"{name}.md" for name in ("options", "sidecar", "observability")
+OPTIONS, SIDECAR, OBSERVABILITY, HTTP = (
+    ROOT / "docs" / f"{name}.md" for name in ("options", "sidecar", "observability", "http")
 )
 LONGEST_README = 150  # lines: read in three minutes
 
@@ -115,6 +116,15 @@ def test_every_method_of_the_sidecar_is_there() -> None:
     methods, _, _ = section(SIDECAR, "Methods").partition("`opts` are")
     of_connections = {"generate", "chat", "cancel", "aside", "hello", "watch"}
     assert sorted(first_cells(methods)) == sorted({*METHODS, *of_connections})
+
+
+def test_every_endpoint_is_there() -> None:
+    told = set()
+    for cells in re.findall(r"^\| (`(?:GET|POST) .*?) \|", section(HTTP, "Requests"), re.MULTILINE):
+        method, _, first = cells.strip("`").partition(" ")
+        told |= {(path, method) for path in first.replace("`", "").split(", ")}
+    served = {(path.replace(":path}", "}"), method) for path, method, _ in ROUTES}
+    assert told == served
 
 
 def test_every_code_of_an_error_is_there() -> None:
