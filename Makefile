@@ -23,7 +23,7 @@ IN_NATIVE := --no-build-isolation -C build-dir=build/native
 INSTALL := $(PIP) install $(IN_NATIVE) --editable
 BUILD_TOOLS := "scikit-build-core>=0.11" "pybind11>=3.0" ninja
 
-NATIVE_CODE := -name '*.h' -o -name '*.cc' -o -name '*.cuh' -o -name '*.cu'
+NATIVE_CODE := -name '*.h' -o -name '*.def' -o -name '*.cc' -o -name '*.cuh' -o -name '*.cu'
 NATIVE_SOURCES := $(shell find csrc $(NATIVE_CODE) | sort)
 NATIVE_OTHERS := $(shell find tests/native bench/native $(NATIVE_CODE) | sort)
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake) cmake/core_docs.py pybatcher/_core.pyi $(wildcard csrc/cuda/*/*.in) $(NATIVE_SOURCES)

@@ -26,11 +26,20 @@ _EntryResult = tuple[
 ALL_FORBIDDEN: str
 """The failure of a sequence whose own sampling parameters forbid every token."""
 
+def config_fields() -> list[dict[str, Any]]:
+    """Return the scalar fields of `ModelConfig` and of its parts: csrc/config/config_fields.def.
+
+    owner: "" for `ModelConfig` itself, or the name of its field that holds the part. name.
+    type: "bool", "int", "float" or "str". is_required, default. low, high: None if there is no
+    limit. excludes_low: the value must be above low. choices: the values of a "str", or () if it
+    may be any text. meaning: a text.
+    """
+
 def cores() -> dict[str, Any]:
-    """Return the fields of `pybatcher.loading.cores.Cores`."""
+    """Return the fields of `pybatcher.machine.cores.Cores`."""
 
 def cuda_info() -> dict[str, Any]:
-    """Return the fields of `pybatcher.loading.cuda.CudaInfo`; each device is a tuple."""
+    """Return the fields of `pybatcher.machine.cuda.CudaInfo`; each device is a tuple."""
 
 def quantise(
     name: str, tensor: tuple[NDArray[Any], str], dtype: str, n_threads: int

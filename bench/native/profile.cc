@@ -47,6 +47,8 @@ ModelConfig config_of(const Options& o, int n_positions) {
   c.head_dim = number(o, "head_dim");
   c.intermediate_size = number(o, "intermediate_size");
   c.max_position_embeddings = n_positions;
+  c.norm_eps = 1e-5f;
+  c.gated_mlp = true;
   RopeConfig& rope = c.ropes.emplace_back();
   c.layer_ropes.assign(static_cast<size_t>(c.n_layers), 0);
   for (int i = 0; i < c.head_dim / 2; ++i) {

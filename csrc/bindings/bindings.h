@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 void bind_errors(pybind11::module_& module);
+void bind_config(pybind11::module_& module);
 void bind_kv(pybind11::module_& module);
 void bind_masks(pybind11::module_& module);
 void bind_engine(pybind11::module_& module);

@@ -19,31 +19,6 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::kModelFormat, what); }
 
-template <typename T>
-T field(const py::dict& fields, const char* name) {
-  if (!fields.contains(name)) refuse(std::string("config.") + name + " is missing");
-  const py::object value = fields[name];
-  try {
-    return value.cast<T>();
-  } catch (const py::cast_error&) {
-    refuse(std::string("config.") + name + " is of type " + Py_TYPE(value.ptr())->tp_name +
-           ", or out of the range of its type");
-  }
-}
-
-// The value that stands for the name in `field`; the names are what it may be.
-template <typename T>
-T choice(const py::dict& fields, const char* name,
-         std::initializer_list<std::pair<const char*, T>> choices) {
-  const auto found = field<std::string>(fields, name);
-  std::string names;
-  for (const auto& [text, value] : choices) {
-    if (found == text) return value;
-    names += (names.empty() ? "'" : " or '") + std::string(text) + "'";
-  }
-  refuse(std::string("config.") + name + " is '" + found + "'; it must be " + names);
-}
-
 DType tensor_dtype(const std::string& name, const std::string& dtype) {
   std::string names;
   for (const DType t : kAllDTypes) {
@@ -217,114 +192,7 @@ TensorView to_view(const std::string& name, const py::object& entry, bool is_map
                  is_mapped, keep_alive);
 }
 
-MoeConfig to_moe_config(const py::object& value) {
-  if (value.is_none()) return {};
-  if (!py::isinstance<py::dict>(value)) {
-    refuse(std::string("config.moe is of type ") + Py_TYPE(value.ptr())->tp_name +
-           "; it must be a dict or None");
-  }
-  const auto fields = py::reinterpret_borrow<py::dict>(value);
-  return {.n_experts = field<int>(fields, "n_experts"),
-          .n_experts_per_row = field<int>(fields, "n_experts_per_row"),
-          .intermediate_size = field<int>(fields, "intermediate_size"),
-          .normalised = field<bool>(fields, "normalised"),
-          .swiglu_limit = field<float>(fields, "swiglu_limit"),
-          .swiglu_alpha = field<float>(fields, "swiglu_alpha"),
-          .beside_mlp = field<bool>(fields, "beside_mlp"),
-          .shared_expert = field<bool>(fields, "shared_expert"),
-          .sigmoid = field<bool>(fields, "sigmoid"),
-          .weight_scale = field<float>(fields, "weight_scale"),
-          .in_layer = field<std::vector<bool>>(fields, "in_layer")};
-}
-
-void to_delta(const py::dict& fields, ModelConfig& config) {
-  config.delta = {.n_key_heads = field<int>(fields, "n_key_heads"),
-                  .n_value_heads = field<int>(fields, "n_value_heads"),
-                  .key_dim = field<int>(fields, "key_dim"),
-                  .value_dim = field<int>(fields, "value_dim"),
-                  .conv_size = field<int>(fields, "conv_size"),
-                  .in_turn = field<bool>(fields, "in_turn")};
-}
-
-void to_short_conv(const py::dict& fields, ModelConfig& config) {
-  config.short_conv = {.width = config.hidden_size, .conv_size = field<int>(fields, "conv_size")};
-}
-
-// Of the two kinds of recurrent layers, a model has one at most.
-void to_recurrent_layers(const py::dict& all, ModelConfig& config) {
-  const auto read = [&](const char* name, void (*to_shape)(const py::dict&, ModelConfig&)) {
-    const auto value = field<py::object>(all, name);
-    if (value.is_none()) return;
-    if (!py::isinstance<py::dict>(value)) {
-      refuse(std::string("config.") + name + " is of type " + Py_TYPE(value.ptr())->tp_name +
-             "; it must be a dict or None");
-    }
-    const auto fields = py::reinterpret_borrow<py::dict>(value);
-    to_shape(fields, config);
-    config.recurrent_layers = field<std::vector<bool>>(fields, "in_layer");
-  };
-  read("delta", to_delta);
-  read("short_conv", to_short_conv);
-}
-
 }  // namespace
-
-ModelConfig to_model_config(const py::dict& fields) {
-  ModelConfig c;
-  c.architecture = field<std::string>(fields, "architecture");
-  c.vocab_size = field<int>(fields, "vocab_size");
-  c.hidden_size = field<int>(fields, "hidden_size");
-  c.n_layers = field<int>(fields, "n_layers");
-  c.n_heads = field<int>(fields, "n_heads");
-  c.n_kv_heads = field<int>(fields, "n_kv_heads");
-  c.head_dim = field<int>(fields, "head_dim");
-  c.intermediate_size = field<int>(fields, "intermediate_size");
-  c.max_position_embeddings = field<int>(fields, "max_position_embeddings");
-  c.norm = choice<NormKind>(fields, "norm", {{"rms", NormKind::kRms}, {"layer", NormKind::kLayer}});
-  c.norm_eps = field<float>(fields, "norm_eps");
-  c.norm_bias = field<bool>(fields, "norm_bias");
-  c.stream_norms = choice<StreamNorms>(
-      fields, "stream_norms",
-      {{"none", StreamNorms::kNone}, {"first", StreamNorms::kFirst}, {"all", StreamNorms::kAll}});
-  c.causal = field<bool>(fields, "causal");
-  c.pre_norm = field<bool>(fields, "pre_norm");
-  c.post_norm = field<bool>(fields, "post_norm");
-  c.whole_qk_norm = field<bool>(fields, "whole_qk_norm");
-  c.embedding_scale = field<float>(fields, "embedding_scale");
-  c.activation = choice<Activation>(fields, "activation",
-                                    {{"silu", Activation::kSilu},
-                                     {"gelu_tanh", Activation::kGeluTanh},
-                                     {"gelu", Activation::kGelu}});
-  c.gated_mlp = field<bool>(fields, "gated_mlp");
-  c.learned_positions = choice<bool>(fields, "position", {{"rope", false}, {"learned", true}});
-  for (const auto& rope : field<std::vector<py::dict>>(fields, "ropes")) {
-    c.ropes.push_back({.inv_freq = field<std::vector<float>>(rope, "inv_freq"),
-                       .long_inv_freq = field<std::vector<float>>(rope, "long_inv_freq"),
-                       .attention_factor = field<float>(rope, "attention_factor"),
-                       .query_beta = field<float>(rope, "query_beta"),
-                       .original_positions = field<int>(rope, "original_positions")});
-  }
-  c.layer_ropes = field<std::vector<int>>(fields, "layer_ropes");
-  c.attention_scale = field<float>(fields, "attention_scale");
-  c.attention_softcap = field<float>(fields, "attention_softcap");
-  c.logit_scale = field<float>(fields, "logit_scale");
-  c.logit_softcap = field<float>(fields, "logit_softcap");
-  c.sliding_windows = field<std::vector<int>>(fields, "sliding_windows");
-  c.moe = to_moe_config(field<py::object>(fields, "moe"));
-  for (const auto& shape : field<std::vector<py::dict>>(fields, "layer_shapes")) {
-    c.layer_shapes.push_back({.n_kv_heads = field<int>(shape, "n_kv_heads"),
-                              .head_dim = field<int>(shape, "head_dim"),
-                              .intermediate_size = field<int>(shape, "intermediate_size"),
-                              .kv_layer = field<int>(shape, "kv_layer")});
-  }
-  c.value_norm = field<bool>(fields, "value_norm");
-  c.layer_scales = field<bool>(fields, "layer_scales");
-  c.layer_input_size = field<int>(fields, "layer_input_size");
-  c.layer_input_scale = field<float>(fields, "layer_input_scale");
-  c.attention_gate = field<bool>(fields, "attention_gate");
-  to_recurrent_layers(fields, c);
-  return c;
-}
 
 TensorMap to_tensors(const py::dict& tensors, const py::set& mapped, const py::set& kept,
                      std::vector<py::object>& keep_alive) {

@@ -5,6 +5,7 @@
 PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   module.doc() = "The compiled engine of pybatcher. Use it through pybatcher.Engine.";
   bind_errors(module);
+  bind_config(module);
   bind_kv(module);
   bind_masks(module);
   bind_engine(module);

@@ -10,38 +10,42 @@
 namespace pb {
 namespace {
 
-// Far above any model there is, far below what could overflow a size of ours.
-constexpr int kMaxWidth = 1 << 20;
-constexpr int kMaxVocab = 1 << 24;
-constexpr int kMaxLayers = 4096;
-constexpr int kMaxHeads = 4096;
-constexpr int kMaxHeadDim = 1024;
-constexpr int kMaxPositions = 1 << 30;
-constexpr int kMaxConvSize = 64;
-
 [[noreturn]] void refuse(const std::string& field, const std::string& value,
                          const std::string& wanted) {
   throw Error(ErrorCode::kModelFormat,
               "config." + field + " is " + value + "; it must be " + wanted);
 }
 
-void check_range(const char* field, int value, int low, int high) {
+void check_range(const std::string& field, int value, int low, int high) {
   if (value < low || value > high) {
     refuse(field, std::to_string(value),
            "from " + std::to_string(low) + " to " + std::to_string(high));
   }
 }
 
-void check_positive(const char* field, float value) {
-  if (!std::isfinite(value) || value <= 0.0f) {
-    refuse(field, std::to_string(value), "a finite number above 0");
-  }
+void check_field(const std::string& field, int value, FieldRange range) {
+  check_range(field, value, static_cast<int>(range.low), static_cast<int>(range.high));
 }
 
-void check_softcap(const char* field, float value) {
-  if (!std::isfinite(value) || value < 0.0f) {
-    refuse(field, std::to_string(value), "a finite number, 0 or more");
-  }
+// Ranges of floats have no upper end.
+void check_field(const std::string& field, float value, FieldRange range) {
+  const double low = range.low;
+  if (std::isfinite(value) && (range.excludes_low ? value > low : value >= low)) return;
+  const std::string name = std::to_string(static_cast<int>(low));
+  refuse(field, std::to_string(value),
+         range.excludes_low ? "a finite number above " + name
+                            : "a finite number, " + name + " or more");
+}
+
+template <typename T>
+void check_field(const std::string&, const T&, FieldRange) {}  // bool, names and choices
+
+// Checks the range of every scalar field of `part`, whose names begin with `prefix` in messages.
+template <typename Part>
+void check_fields(const Part& part, const std::string& prefix = "") {
+  Part::visit_fields(part, [&](const auto& field, const auto& value) {
+    check_field(prefix + field.name, value, field.range);
+  });
 }
 
 void check_frequencies(const char* field, const std::vector<float>& frequencies, int head_dim) {
@@ -62,26 +66,20 @@ void check_rope(const RopeConfig& rope, int head_dim) {
   if (!rope.long_inv_freq.empty()) {
     check_frequencies("ropes.long_inv_freq", rope.long_inv_freq, head_dim);
   }
-  check_positive("ropes.attention_factor", rope.attention_factor);
-  if (!std::isfinite(rope.query_beta) || rope.query_beta < 0.0f) {
-    refuse("ropes.query_beta", std::to_string(rope.query_beta), "a finite number, 0 or more");
-  }
-  const bool asked = rope.query_beta > 0.0f || !rope.long_inv_freq.empty();
-  check_range("ropes.original_positions", rope.original_positions, asked ? 1 : 0, kMaxPositions);
+  check_fields(rope, "ropes.");
+  const bool is_used = rope.query_beta > 0.0f || !rope.long_inv_freq.empty();
+  check_range("ropes.original_positions", rope.original_positions, is_used ? 1 : 0, kMaxPositions);
 }
 
-// Of a layer's shape, named by `prefix` in messages.
-void check_shape(const LayerShape& shape, int n_heads, const std::string& prefix) {
-  check_range((prefix + "n_kv_heads").c_str(), shape.n_kv_heads, 1, n_heads);
-  check_range((prefix + "head_dim").c_str(), shape.head_dim, 1, kMaxHeadDim);
-  check_range((prefix + "intermediate_size").c_str(), shape.intermediate_size, 1, kMaxWidth);
+void check_heads(const LayerShape& shape, int n_heads, const std::string& prefix) {
+  check_range(prefix + "n_kv_heads", shape.n_kv_heads, 1, n_heads);
   if (n_heads % shape.n_kv_heads != 0) {
     refuse(prefix + "n_kv_heads", std::to_string(shape.n_kv_heads),
            "a divisor of n_heads, " + std::to_string(n_heads));
   }
 }
 
-// A layer reads the KV of an earlier one that has its own, of the same shape, kept as long.
+// A layer may read the KV of an earlier layer that has its own, the same heads and the same window.
 void check_kv_layer(const ModelConfig& c, int layer) {
   const LayerShape shape = c.shape(layer);
   check_range("layer_shapes.kv_layer", shape.kv_layer, -1, layer - 1);
@@ -102,13 +100,14 @@ void check_layer_shapes(const ModelConfig& c) {
     refuse("layer_shapes", std::to_string(c.layer_shapes.size()) + " shapes",
            "one a layer, " + std::to_string(c.n_layers) + ", or empty");
   }
-  for (const LayerShape& shape : c.layer_shapes) check_shape(shape, c.n_heads, "layer_shapes.");
+  for (const LayerShape& shape : c.layer_shapes) {
+    check_fields(shape, "layer_shapes.");
+    check_heads(shape, c.n_heads, "layer_shapes.");
+  }
 }
 
-// What only blocks with norms after them have.
+// Per-layer embeddings and scales need norms after the blocks.
 void check_post_norm_parts(const ModelConfig& c) {
-  check_range("layer_input_size", c.layer_input_size, 0, kMaxWidth);
-  check_positive("layer_input_scale", c.layer_input_scale);
   if (c.value_norm && c.norm != NormKind::kRms) {
     refuse("value_norm", "true", "false where norm is 'layer'");
   }
@@ -118,25 +117,21 @@ void check_post_norm_parts(const ModelConfig& c) {
 }
 
 void check_experts(const MoeConfig& moe, int n_layers, bool gated_mlp) {
-  check_range("moe.n_experts", moe.n_experts, 0, kMaxExperts);
   const size_t n_flags = moe.n_experts == 0 ? 0 : static_cast<size_t>(n_layers);
   if (moe.in_layer.size() != n_flags) {
     refuse("moe.in_layer", std::to_string(moe.in_layer.size()) + " flags",
            "one a layer, or empty without experts: " + std::to_string(n_flags));
   }
   if (moe.n_experts == 0) return;
+  check_fields(moe, "moe.");
   check_range("moe.n_experts_per_row", moe.n_experts_per_row, 1, moe.n_experts);
-  check_range("moe.intermediate_size", moe.intermediate_size, 1, kMaxWidth);
-  check_softcap("moe.swiglu_limit", moe.swiglu_limit);
-  check_positive("moe.swiglu_alpha", moe.swiglu_alpha);
-  check_positive("moe.weight_scale", moe.weight_scale);
   if (!gated_mlp) refuse("gated_mlp", "false", "true with experts");
   if (moe.shared_expert && moe.beside_mlp) {
     refuse("moe.shared_expert", "true", "false with experts beside an MLP");
   }
 }
 
-// Experts instead of an MLP add to the residual stream as they are, those beside one are normed.
+// The output of experts instead of an MLP is added without a norm, that of experts beside one with.
 void check_norms_of_experts(const ModelConfig& c) {
   if (c.moe.n_experts == 0) return;
   if (!c.pre_norm) refuse("pre_norm", "false", "true with experts");
@@ -153,11 +148,7 @@ void check_attention_gate(const ModelConfig& c) {
 }
 
 void check_delta(const DeltaShape& delta) {
-  check_range("delta.n_key_heads", delta.n_key_heads, 1, kMaxHeads);
-  check_range("delta.n_value_heads", delta.n_value_heads, 1, kMaxHeads);
-  check_range("delta.key_dim", delta.key_dim, 1, kMaxHeadDim);
-  check_range("delta.value_dim", delta.value_dim, 1, kMaxHeadDim);
-  check_range("delta.conv_size", delta.conv_size, 1, kMaxConvSize);
+  check_fields(delta, "delta.");
   if (delta.n_value_heads % delta.n_key_heads != 0) {
     refuse("delta.n_value_heads", std::to_string(delta.n_value_heads),
            "a multiple of delta.n_key_heads, " + std::to_string(delta.n_key_heads));
@@ -181,7 +172,7 @@ void check_recurrent_layers(const ModelConfig& c) {
   if (c.has_short_conv()) {
     check_range("delta.n_value_heads", c.delta.n_value_heads, 0, 0);
     check_range("short_conv.width", c.short_conv.width, c.hidden_size, c.hidden_size);
-    check_range("short_conv.conv_size", c.short_conv.conv_size, 2, kMaxConvSize);
+    check_fields(c.short_conv, "short_conv.");
   } else {
     check_delta(c.delta);
   }
@@ -196,26 +187,16 @@ void check_recurrent_layers(const ModelConfig& c) {
 }  // namespace
 
 void ModelConfig::validate() const {
-  check_range("vocab_size", vocab_size, 1, kMaxVocab);
-  check_range("hidden_size", hidden_size, 1, kMaxWidth);
-  check_range("n_layers", n_layers, 1, kMaxLayers);
-  check_range("n_heads", n_heads, 1, kMaxHeads);
-  check_shape({n_kv_heads, head_dim, intermediate_size}, n_heads, "");
+  check_fields(*this);
+  check_heads({n_kv_heads, head_dim, intermediate_size}, n_heads, "");
   check_layer_shapes(*this);
-  check_range("max_position_embeddings", max_position_embeddings, 1, kMaxPositions);
-  check_positive("norm_eps", norm_eps);
-  check_positive("embedding_scale", embedding_scale);
-  check_positive("attention_scale", attention_scale);
-  check_positive("logit_scale", logit_scale);
-  check_softcap("attention_softcap", attention_softcap);
-  check_softcap("logit_softcap", logit_softcap);
   if (norm != NormKind::kRms && (post_norm || whole_qk_norm)) {
     refuse(post_norm ? "post_norm" : "whole_qk_norm", "true", "false where norm is 'layer'");
   }
   if (stream_norms != StreamNorms::kNone && (!pre_norm || moe.n_experts > 0)) {
     refuse("stream_norms", "'first' or 'all'", "'none' without pre_norm, and with experts");
   }
-  if (learned_positions && !ropes.empty()) {
+  if (learned_positions() && !ropes.empty()) {
     refuse("ropes", "a list of " + std::to_string(ropes.size()),
            "empty where positions are learned");
   }

@@ -1,71 +1,70 @@
-// What kind of transformer a checkpoint is: a decoder, or an encoder that only embeds. Filled by
-// pybatcher/loading; the C++ side trusts nothing and checks every field again in validate().
+// The configuration of a model: a decoder, or an encoder that only embeds.
+//
+// pybatcher/loading fills it from a checkpoint. config_fields.def declares the scalar fields.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
+#include "config/config_field.h"
+#include "config/config_fields.def"
+
 namespace pb {
 
+// Sizes far above those of any model, and far below those that could overflow.
+inline constexpr int kMaxWidth = 1 << 20;
+inline constexpr int kMaxVocab = 1 << 24;
+inline constexpr int kMaxLayers = 1024;
+inline constexpr int kMaxHeads = 4096;
+inline constexpr int kMaxHeadDim = 1024;
+inline constexpr int kMaxPositions = 1 << 30;
+inline constexpr int kMaxConvSize = 64;
+inline constexpr int kMaxExperts = 4096;  // of a layer
+
 enum class NormKind { kRms, kLayer };
-// Rotary positions: how far each pair of a head's elements turns per position, in radians. Pairs
-// that do not turn (partial rotary) have 0.
+enum class StreamNorms { kNone, kFirst, kAll };
+enum class PositionKind { kRope, kLearned };
+enum class Activation { kSilu, kGeluTanh, kGelu, kSigmoid };
+
+// Activation::kSigmoid has no name: it is the activation of gates, not of an MLP.
+template <>
+inline constexpr std::array kChoices<NormKind> = {"rms", "layer"};
+template <>
+inline constexpr std::array kChoices<StreamNorms> = {"none", "first", "all"};
+template <>
+inline constexpr std::array kChoices<PositionKind> = {"rope", "learned"};
+template <>
+inline constexpr std::array kChoices<Activation> = {"silu", "gelu_tanh", "gelu"};
+
+// Rotary positions: the angle of each pair of a head's elements per position, in radians. Pairs of
+// a partial rotary embedding that do not turn have 0.
 struct RopeConfig {
   std::vector<float> inv_freq;            // (head_dim / 2), scaling already applied
-  std::vector<float> long_inv_freq = {};  // instead, past original_positions; empty = no others
-  float attention_factor = 1.0f;          // multiplies what turns
-  float query_beta = 0.0f;     // q *= 1 + query_beta * log(1 + floor(p / original_positions))
-  int original_positions = 0;  // that the model was trained with first; 0 = nothing asks
+  std::vector<float> long_inv_freq = {};  // for more than original_positions; empty = inv_freq
+  PB_CONFIG_FIELDS(PB_ROPE_FIELDS)
 
-  // The frequencies for sequences of up to n_positions: never a matter of how long one is by now,
-  // which would change the keys that it has.
+  // The frequencies of an engine whose sequences have up to n_positions positions. They do not
+  // depend on the current length of a sequence, because keys in the cache would change.
   const std::vector<float>& frequencies(int n_positions) const {
     return long_inv_freq.empty() || n_positions <= original_positions ? inv_freq : long_inv_freq;
   }
 };
 
-// Which norms before a block the residual stream goes on from: none; the first, which is then that
-// of the embedding; or all, as in BERT, whose norm after a block is the norm before the next one.
-enum class StreamNorms { kNone, kFirst, kAll };
-
-enum class Activation { kSilu, kGeluTanh, kGelu, kSigmoid };
-
-inline constexpr int kMaxExperts = 4096;  // of a layer
-
-// Mixtures of experts: in some layers the MLP is many small ones, of which every row takes few.
+// Mixtures of experts: the MLP of some layers is many small MLPs, of which each row uses a few.
 struct MoeConfig {
-  int n_experts = 0;          // of a layer that has any; 0 = no layer has
-  int n_experts_per_row = 0;  // those with the greatest router logits; of equal ones the first
-  int intermediate_size = 0;  // of an expert
-  bool normalised = false;    // weights of a row's experts sum to 1; else those of all experts do
-  // Above 0: the activation is g sigmoid(alpha g) (u + 1), where g = min(gate, limit) and u is up
-  // between -limit and limit.
-  float swiglu_limit = 0.0f;
-  float swiglu_alpha = 1.0f;
-  bool beside_mlp = false;  // layers have their MLP too; what both give is normed and summed
-  // Layers have their MLP too, of which every row gets as much as the sigmoid of a product says.
-  bool shared_expert = false;
-  // How much an expert counts is the sigmoid of its logit, and not a softmax; chosen are those of
-  // the greatest sigmoids, to each of which the layer may add a bias.
-  bool sigmoid = false;
-  float weight_scale = 1.0f;   // multiplies how much each counts
-  std::vector<bool> in_layer;  // (n_layers); empty where no layer has experts
+  PB_CONFIG_FIELDS(PB_MOE_FIELDS)
+  std::vector<bool> in_layer;  // (n_layers); empty if no layer has experts, n_experts is then 0
 };
 
-// Sizes of layers of the gated delta rule (ops/recurrent.h).
+// Sizes of layers of the gated delta rule (ops/recurrent.h). n_value_heads is 0 if there are none.
 struct DeltaShape {
-  int n_key_heads = 0;    // of queries too; divides n_value_heads
-  int n_value_heads = 0;  // 0 = no layer is one
-  int key_dim = 0;        // of a head
-  int value_dim = 0;      // likewise
-  int conv_size = 0;      // rows that a convolution sees, the row itself included
-  // Value head h goes with key head h % n_key_heads; else with h / (n_value_heads / n_key_heads).
-  bool in_turn = false;
+  PB_CONFIG_FIELDS(PB_DELTA_FIELDS)
 
   int key_size() const { return n_key_heads * key_dim; }
   int value_size() const { return n_value_heads * value_dim; }
   int n_channels() const { return 2 * key_size() + value_size(); }
-  // Value heads of a key head: the first one, how many there are, and from one to the next.
+  // The value heads of a key head: the first one, their number, and the distance between two.
   int first_head(int key_head) const { return in_turn ? key_head : key_head * n_heads_of_key(); }
   int n_heads_of_key() const { return n_value_heads / n_key_heads; }
   int head_step() const { return in_turn ? n_key_heads : 1; }
@@ -75,75 +74,46 @@ struct DeltaShape {
 
 // Sizes of layers of gated short convolutions (ops/recurrent.h).
 struct ShortConvShape {
-  int width = 0;      // channels; 0 = no layer is one
-  int conv_size = 0;  // rows that a convolution sees, the row itself included: 2 or more
+  int width = 0;  // channels: hidden_size; 0 = there are no such layers
+  PB_CONFIG_FIELDS(PB_SHORT_CONV_FIELDS)
 
   int row_size() const { return 3 * width; }
   int state_size() const { return (conv_size - 1) * width; }
 };
 
-// What layers of a model may differ in, besides windows, frequencies and experts.
+// Sizes of a layer in which it may differ from other layers.
 struct LayerShape {
-  int n_kv_heads = 0;  // divides n_heads
-  int head_dim = 0;    // even with rope
-  int intermediate_size = 0;
-  int kv_layer = -1;  // the earlier layer whose keys and values it reads; -1 = it has its own
+  PB_CONFIG_FIELDS(PB_LAYER_SHAPE_FIELDS)
 
   int kv_size() const { return n_kv_heads * head_dim; }
 };
 
 struct ModelConfig {
-  std::string architecture;  // "llama", "gemma3", ...: for messages only
-  int vocab_size = 0;
-  int hidden_size = 0;
-  int n_layers = 0;
-  int n_heads = 0;
-  int n_kv_heads = 0;  // divides n_heads
-  int head_dim = 0;    // even with rope
-  int intermediate_size = 0;
-  int max_position_embeddings = 0;
-  NormKind norm = NormKind::kRms;
-  float norm_eps = 1e-5f;
-  bool norm_bias = true;  // of kLayer; without it the bias is 0
-  StreamNorms stream_norms = StreamNorms::kNone;
-  bool causal = true;      // else a query sees what follows too, and a text is computed as a whole
-  bool pre_norm = true;    // of what enters attention and the MLP
-  bool post_norm = false;  // of what they add to the residual stream: kRms only
-  bool whole_qk_norm = false;  // q and k norms go over all heads at once, not over each
-  float embedding_scale = 1.0f;
-  Activation activation = Activation::kSilu;
-  bool gated_mlp = true;           // act(gate) * up, else act(up)
-  bool learned_positions = false;  // added to the embedding; else rope
-  std::vector<RopeConfig> ropes;   // that layers have; empty where positions are learned
-  std::vector<int> layer_ropes;    // (n_layers): an index of ropes; -1 = q and k do not turn
-  float attention_scale = 0.0f;    // q.k is multiplied by it
-  float attention_softcap = 0.0f;  // bounds scores s: softcap * tanh(s / softcap); 0 = none
-  float logit_scale = 1.0f;        // logits are multiplied by it,
-  float logit_softcap = 0.0f;      // then bounded in the same way; 0 = none
-  // (n_layers): positions that a query sees, itself included; 0 = all. Where attention is not
-  // causal, on each of its sides.
+  PB_CONFIG_FIELDS(PB_MODEL_FIELDS)
+  std::vector<RopeConfig> ropes;  // used by layers; empty if positions are learned
+  std::vector<int> layer_ropes;   // (n_layers): an index of ropes; -1 = q and k do not turn
+  // (n_layers): number of positions that a query attends to, itself included; 0 = all. On each side
+  // if attention is not causal.
   std::vector<int> sliding_windows;
-  MoeConfig moe;
-  // (n_layers); empty where all are as n_kv_heads, head_dim and intermediate_size say.
+  // (n_layers); empty if all layers have n_kv_heads, head_dim and intermediate_size.
   std::vector<LayerShape> layer_shapes;
-  bool value_norm = false;  // each head of v is normed, without a weight: kRms only
-  bool layer_scales =
-      false;  // each layer multiplies the residual stream, at its end: post_norm only
-  // Of the part of a second embedding of a token that each layer takes; 0 = there is none. It is
-  // multiplied by layer_input_scale.
-  int layer_input_size = 0;
-  float layer_input_scale = 1.0f;
-  bool attention_gate = false;  // what attention gives is multiplied by the sigmoid of a product
-  // Recurrent layers are all of one kind, of which the model has a shape.
+  MoeConfig moe;
+  // All recurrent layers are of one kind, which has a shape.
   DeltaShape delta;
   ShortConvShape short_conv;
-  std::vector<bool> recurrent_layers;  // (n_layers): without attention; empty: none is
+  std::vector<bool> recurrent_layers;  // (n_layers): has no attention; empty = no layer
 
   int q_size() const { return n_heads * head_dim; }
   int kv_size() const { return n_kv_heads * head_dim; }
   LayerShape shape(int layer) const {
     if (layer_shapes.empty()) return {n_kv_heads, head_dim, intermediate_size};
     return layer_shapes[static_cast<size_t>(layer)];
+  }
+  bool learned_positions() const { return position == PositionKind::kLearned; }
+  // True if the model needs a backend that varies_layers().
+  bool varies_layers() const {
+    return !layer_shapes.empty() || value_norm || layer_scales || layer_input_size > 0 ||
+           attention_gate;
   }
   bool has_experts(int layer) const {
     return moe.n_experts > 0 && moe.in_layer[static_cast<size_t>(layer)];
@@ -155,13 +125,15 @@ struct ModelConfig {
   bool is_recurrent(int layer) const {
     return !recurrent_layers.empty() && recurrent_layers[static_cast<size_t>(layer)];
   }
-  // Whether the residual stream goes on from the norm before attention, or before the MLP.
+  // True if the output of the norm before attention, or before the MLP, replaces the residual
+  // stream.
   bool attn_norm_in_stream(int layer) const {
     return stream_norms == StreamNorms::kAll || (stream_norms == StreamNorms::kFirst && layer == 0);
   }
   bool mlp_norm_in_stream() const { return stream_norms == StreamNorms::kAll; }
+  bool needs_encoders() const { return !causal || stream_norms != StreamNorms::kNone; }
 
-  // Throws kModelFormat naming the field, its value and what it may be.
+  // Throws kModelFormat that names the field, its value and the values that it may have.
   void validate() const;
 };
 

@@ -46,7 +46,7 @@ class WeightsLoader {
     if (checkpoint_.has("head.weight")) {
       w.head = linear("", "head", config_.vocab_size, hidden);
     }
-    if (config_.learned_positions) {  // small, and no product: not worth quantising
+    if (config_.learned_positions()) {  // small, and no product: not worth quantising
       w.position_embedding = table("position_embedding", config_.max_position_embeddings, hidden,
                                    is_quantised(dtype_) ? DType::kF32 : dtype_);
     }
@@ -230,8 +230,8 @@ class WeightsLoader {
       gate_up.push_back(matrix_of(gates_ups, gates_ups_biases, 2 * i, 2, of_gates_ups));
       down.push_back(matrix_of(downs, downs_biases, i, 1, of_downs));
     }
-    e.gate_up = backend_.experts().collect(std::move(gate_up));
-    e.down = backend_.experts().collect(std::move(down));
+    e.gate_up = backend_.experts()->collect(std::move(gate_up));
+    e.down = backend_.experts()->collect(std::move(down));
     return e;
   }
 

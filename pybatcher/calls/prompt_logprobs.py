@@ -36,9 +36,7 @@ def check_prompt_logprobs(options: Mapping[str, Any]) -> int | None:
     else:
         return None
     if "output" in options:
-        raise InvalidRequestError(
-            "prompt_logprobs goes with a prompt that has no output yet", field="prompt_logprobs"
-        )
+        raise InvalidRequestError("prompt_logprobs goes with a prompt that has no output yet")
     return n_top
 
 

@@ -213,8 +213,7 @@ def _stops(value: object) -> tuple[str, ...]:
         stops.append(text)
     if (total := sum(map(len, stops))) > _MAX_STOP_CHARACTERS:
         raise InvalidRequestError(
-            f"stop has {total} characters in all; it must have at most {_MAX_STOP_CHARACTERS}",
-            field="stop",
+            f"stop has {total} characters in all; it must have at most {_MAX_STOP_CHARACTERS}"
         )
     return tuple(stops)
 

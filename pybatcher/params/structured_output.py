@@ -99,16 +99,14 @@ def schema_text(value: object) -> JsonSchema:
             text = _dumped(schema, value, wanted)
         if len(text) > _MOST_CHARACTERS:
             raise InvalidRequestError(
-                f"json_schema has {len(text)} characters; it must have at most {_MOST_CHARACTERS}",
-                field="json_schema",
+                f"json_schema has {len(text)} characters; it must have at most {_MOST_CHARACTERS}"
             )
         REQUEST.unicode("json_schema", text)
         try:
             parsed = json.loads(text) if given is not None else schema
         except (ValueError, RecursionError) as error:
             raise InvalidRequestError(
-                f"json_schema is {short(text)}, which is no JSON: {error}; it must be {wanted}",
-                field="json_schema",
+                f"json_schema is {short(text)}, which is no JSON: {error}; it must be {wanted}"
             ) from None
         if not isinstance(parsed, dict):
             raise REQUEST.bad("json_schema", value, wanted)
@@ -120,14 +118,12 @@ def _dumped(schema: object, value: object, wanted: str) -> str:
         return bounded_json(schema, _MOST_CHARACTERS)
     except TooLargeError as error:
         raise InvalidRequestError(
-            f"json_schema is {short(value)}, which is too large: {error}; it must be {wanted}",
-            field="json_schema",
+            f"json_schema is {short(value)}, which is too large: {error}; it must be {wanted}"
         ) from None
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequestError(
             f"json_schema is {short(value)}, which cannot be written as JSON: {error}; it must "
-            f"be {wanted}",
-            field="json_schema",
+            f"be {wanted}"
         ) from None
 
 
@@ -140,8 +136,7 @@ def _adapter_of(value: Any, wanted: str) -> Any:
     except ImportError:
         raise InvalidRequestError(
             f"json_schema is {short(value)}: to make a schema of a type, pydantic is needed: "
-            "`pip install pydantic`; or give the schema as a dict",
-            field="json_schema",
+            "`pip install pydantic`; or give the schema as a dict"
         ) from None
     try:
         return TypeAdapter(value)
@@ -150,8 +145,7 @@ def _adapter_of(value: Any, wanted: str) -> Any:
     except Exception as error:
         raise InvalidRequestError(
             f"json_schema is {short(value)}, of which pydantic makes no schema "
-            f"({type_name(error)}); it must be {wanted}",
-            field="json_schema",
+            f"({type_name(error)}); it must be {wanted}"
         ) from error
 
 
@@ -169,9 +163,7 @@ def _text(name: str, value: object, most: int, what: str) -> str:
     wanted = f"{what}, of 1 to {most} characters"
     text = REQUEST.text(name, value, wanted, may_be_empty=False)
     if len(text) > most:
-        raise InvalidRequestError(
-            f"{name} has {len(text)} characters; it must be {wanted}", field=name
-        )
+        raise InvalidRequestError(f"{name} has {len(text)} characters; it must be {wanted}")
     return text
 
 
@@ -187,8 +179,7 @@ def check_choices(value: object) -> tuple[str, ...]:
         raise REQUEST.bad("choices", value, wanted)
     if (total := sum(map(len, choices))) > _MOST_CHARACTERS:
         raise InvalidRequestError(
-            f"choices have {total} characters in all; they must have at most {_MOST_CHARACTERS}",
-            field="choices",
+            f"choices have {total} characters in all; they must have at most {_MOST_CHARACTERS}"
         )
     return choices
 

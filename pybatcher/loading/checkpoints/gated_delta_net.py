@@ -1,29 +1,28 @@
-"""`DeltaConfig`: the layers of a model that are recurrent, by the gated delta rule."""
+"""`DeltaConfig`: the layers of a model with linear attention by the gated delta rule."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from .limits import MAX_CONV_SIZE, HeadCount, HeadDim, Range
 
 __all__ = ["DeltaConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaConfig:
-    """Layers that have no attention, but a state of fixed size (arXiv:2412.06464).
+    """Layers with a state of fixed size instead of attention (arXiv:2412.06464).
 
-    n_key_heads: heads of queries and of keys; n_value_heads: of values, a multiple.
-    key_dim, value_dim: widths of a head.
-    conv_size: positions that the convolution of q, k and v sees, each its own included.
-    in_layer: for each layer, whether it is one.
-    in_turn: value head h goes with key head h % n_key_heads; else neighbours share a key head:
-        h / (n_value_heads / n_key_heads), rounded down.
+    `csrc/config/config_fields.def` documents the scalar fields.
+    in_layer: for each layer, True if it is one.
     """
 
-    n_key_heads: int
-    n_value_heads: int
-    key_dim: int
-    value_dim: int
-    conv_size: int
+    n_key_heads: HeadCount
+    n_value_heads: HeadCount
+    key_dim: HeadDim
+    value_dim: HeadDim
+    conv_size: Annotated[int, Range(1, MAX_CONV_SIZE)]
     in_layer: tuple[bool, ...]
     in_turn: bool = False
 

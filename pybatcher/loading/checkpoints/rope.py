@@ -12,11 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .fields import Fields
+from .limits import MAX_POSITIONS, NonNegative, Positive, Range
 
 __all__ = [
     "Rope",
@@ -35,23 +37,19 @@ _MAX_POSITIONS = 2**31 - 1
 class Rope:
     """Rotary frequencies of a model, or of some of its layers.
 
+    `csrc/config/config_fields.def` documents the scalar fields.
     inv_freq: head_dim / 2 float32 values, in radians per position, with the checkpoint's RoPE
-        scaling applied.
-        Pairs that do not turn have 0: the last ones, where the rotary dimensions are fewer.
-    attention_factor: multiplies cosines and sines (YaRN, LongRoPE; 1.0 elsewhere).
-    long_inv_freq: frequencies of an engine whose sequences may have more than
+        scaling applied. Pairs that do not turn have 0: with a partial rotary embedding these are
+        the last ones.
+    long_inv_freq: the frequencies of an engine whose sequences may have more than
         `original_positions`; empty: the same.
-    query_beta: queries at position p are multiplied by
-        1 + query_beta * log(1 + floor(p / original_positions)).
-    original_positions: positions that the model was trained with first; 0 where nothing
-        depends on it.
     """
 
     inv_freq: tuple[float, ...]
-    attention_factor: float
+    attention_factor: Positive = 1.0
     long_inv_freq: tuple[float, ...] = ()
-    query_beta: float = 0.0
-    original_positions: int = 0
+    query_beta: NonNegative = 0.0
+    original_positions: Annotated[int, Range(0, MAX_POSITIONS)] = 0
 
 
 def read_rope(

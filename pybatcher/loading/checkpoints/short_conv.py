@@ -1,19 +1,22 @@
-"""`ShortConvConfig`: the layers of a model that are recurrent, by a gated short convolution."""
+"""`ShortConvConfig`: the layers of a model that are gated short convolutions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from .limits import MAX_CONV_SIZE, Range
 
 __all__ = ["ShortConvConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortConvConfig:
-    """Layers that have no attention, but see the last few positions alone (arXiv:2511.23404).
+    """Layers without attention that see the last few positions only (arXiv:2511.23404).
 
-    conv_size: positions that the convolution sees, its own included: 2 or more.
-    in_layer: for each layer, whether it is one.
+    `csrc/config/config_fields.def` documents the scalar fields.
+    in_layer: for each layer, True if it is one.
     """
 
-    conv_size: int
+    conv_size: Annotated[int, Range(2, MAX_CONV_SIZE)]
     in_layer: tuple[bool, ...]

@@ -22,14 +22,14 @@ from ..checkpoints.limits import (
     MAX_VOCABULARY,
     MAX_WIDTH,
 )
-from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.model_config import Activation, ModelConfig
 from ..checkpoints.tensors import TensorRule
 from ..parts.family import Family, ModelClasses
 from ..parts.gguf_contents import GgufContents
 from ..parts.gguf_llama import gguf_blueprint, read_gguf_sizes
 from ..parts.gguf_names import renamed_by
 
-_ACTIVATIONS = {
+_ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
     "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",

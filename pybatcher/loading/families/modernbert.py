@@ -16,7 +16,7 @@ from ..checkpoints.fields import Fields
 from ..checkpoints.layer_types import read_ropes, read_sliding_layers
 from ..checkpoints.limits import MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY
 from ..checkpoints.llama_config import read_sizes
-from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.model_config import Activation, ModelConfig
 from ..checkpoints.rope import read_rope
 from ..checkpoints.tensors import TensorRule
 from ..parts import llama_like
@@ -49,7 +49,11 @@ _GGUF_NAMES = {
     "mlp.Wo": "ffn_down",
 }
 """GGUF's names of transformers' tensors, of a model or of a layer."""
-_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+_ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
 
 
 def _read(fields: Fields) -> Blueprint:

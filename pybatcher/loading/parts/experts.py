@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ..checkpoints.fields import Fields
+from ..checkpoints.limits import MAX_EXPERTS
 from ..checkpoints.model_config import ModelConfig
-from ..checkpoints.moe import MAX_EXPERTS, MAX_EXPERTS_OF_MODEL, MoeConfig
+from ..checkpoints.moe import MAX_EXPERTS_OF_MODEL, MoeConfig
 from ..checkpoints.tensors import TensorRule
 
 __all__ = [

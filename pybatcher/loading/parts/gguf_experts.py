@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..checkpoints.limits import MAX_LAYERS, MAX_WIDTH
+from ..checkpoints.limits import MAX_EXPERTS, MAX_LAYERS, MAX_WIDTH
 from ..checkpoints.llama_config import LlamaSizes
 from ..checkpoints.model_config import ModelConfig
-from ..checkpoints.moe import MAX_EXPERTS, MAX_EXPERTS_OF_MODEL, MoeConfig
+from ..checkpoints.moe import MAX_EXPERTS_OF_MODEL, MoeConfig
 from ..checkpoints.tensors import TensorRule
 from .gguf_keys import ArchitectureKeys
 

@@ -90,8 +90,7 @@ class GrammarCompiler:
         if made.error:
             raise InvalidRequestError(
                 f"output has a token that {form.field} does not allow: {made.error}; give the "
-                "tokens that were drawn with the same form",
-                field="output",
+                "tokens that were drawn with the same form"
             )
         return made
 
@@ -101,8 +100,7 @@ class GrammarCompiler:
         except ImportError:
             raise InvalidRequestError(
                 f"{form.field} is given: for outputs with a form llguidance is needed: "
-                f"`{install_extra('structured')}`",
-                field=form.field,
+                f"`{install_extra('structured')}`"
             ) from None
         tokens, grammar = self._token_table(), _grammar(form)
         if not is_harmless(form):
@@ -113,8 +111,7 @@ class GrammarCompiler:
         if compiled.is_error():
             raise InvalidRequestError(
                 f"{form.field} cannot be used: {short(str(compiled.get_error()).strip())}; "
-                "correct it, or make it simpler",
-                field=form.field,
+                "correct it, or make it simpler"
             )
         return compiled
 
@@ -178,6 +175,4 @@ def _grammar(form: StructuredOutput) -> str:
             try:
                 return LLMatcher.grammar_from_json_schema(text, overrides=JSON_LAYOUT)
             except ValueError as error:
-                raise InvalidRequestError(
-                    f"json_schema cannot be used: {short(error)}", field="json_schema"
-                ) from None
+                raise InvalidRequestError(f"json_schema cannot be used: {short(error)}") from None

@@ -122,7 +122,7 @@ TEST(config_refuses_what_no_model_has) {
   expect_config_refused(of_layer_norm([](ModelConfig& c) { c.whole_qk_norm = true; }), "whole_qk");
   expect_config_refused([](ModelConfig& c) { c.ropes[0].inv_freq.pop_back(); }, "ropes.inv_freq");
   expect_config_refused([](ModelConfig& c) { c.ropes[0].inv_freq[1] = INFINITY; }, "inv_freq");
-  expect_config_refused([](ModelConfig& c) { c.learned_positions = true; }, "ropes");
+  expect_config_refused([](ModelConfig& c) { c.position = PositionKind::kLearned; }, "ropes");
   expect_config_refused([](ModelConfig& c) { c.ropes[0].attention_factor = -1; }, "ropes.att");
   expect_config_refused([](ModelConfig& c) { c.ropes[0].long_inv_freq = {1.0f}; }, "long_inv_freq");
   expect_config_refused([](ModelConfig& c) { c.ropes[0].long_inv_freq = {1, 1, 1, 1}; },

@@ -28,6 +28,8 @@ TinyModel rotary_model() {
   c.head_dim = 8;
   c.intermediate_size = 40;
   c.max_position_embeddings = 96;
+  c.norm_eps = 1e-5f;
+  c.gated_mlp = true;
   c.ropes = {{.inv_freq = {1.0f, 0.3f, 0.1f, 0.03f}}};
   c.layer_ropes = {0, 0};
   c.attention_scale = 0.35f;
@@ -137,10 +139,12 @@ TinyModel learned_model() {
   c.head_dim = 4;
   c.intermediate_size = 36;
   c.max_position_embeddings = 64;
+  c.norm_eps = 1e-5f;
+  c.gated_mlp = true;
   c.norm = NormKind::kLayer;
   c.activation = Activation::kGeluTanh;
   c.gated_mlp = false;
-  c.learned_positions = true;
+  c.position = PositionKind::kLearned;
   c.layer_ropes = {-1, -1};
   c.attention_scale = 0.5f;
   c.sliding_windows = {0, 0};
