@@ -67,6 +67,9 @@ class TimedBackend final : public Backend {
   void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override {
     timed("norm", [&] { inner_.norm(x, rows, norm, out); });
   }
+  void norm_in_place(Buffer& x, int n_rows, const Norm& norm) override {
+    timed("norm", [&] { inner_.norm_in_place(x, n_rows, norm); });
+  }
   void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) override {
     timed("norm", [&] { inner_.norm_add(y, n_rows, norm, x); });
   }
@@ -93,7 +96,6 @@ class TimedBackend final : public Backend {
   }
   int max_head_dim() const override { return inner_.max_head_dim(); }
   bool takes_odd_heads() const override { return inner_.takes_odd_heads(); }
-  bool varies_layers() const override { return inner_.varies_layers(); }
   void multiply_activated(const Buffer& gate, int n_rows, Activation kind, const Buffer& factors,
                           int n_factors, int first, Activations& out) override {
     timed("activate",
@@ -108,6 +110,8 @@ class TimedBackend final : public Backend {
   void download(const Buffer& from, std::span<std::byte> to) override {
     timed("download", [&] { inner_.download(from, to); });
   }
+  ExpertOperations& experts() override { return inner_.experts(); }
+  RecurrentOperations& recurrent() override { return inner_.recurrent(); }
   void copy_block(KvStorage& kv, int from, int to) override { inner_.copy_block(kv, from, to); }
   void finish(Heartbeat& heartbeat) override {
     timed("finish", [&] { inner_.finish(heartbeat); });

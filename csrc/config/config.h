@@ -110,11 +110,6 @@ struct ModelConfig {
     return layer_shapes[static_cast<size_t>(layer)];
   }
   bool learned_positions() const { return position == PositionKind::kLearned; }
-  // True if the model needs a backend that varies_layers().
-  bool varies_layers() const {
-    return !layer_shapes.empty() || value_norm || layer_scales || layer_input_size > 0 ||
-           attention_gate;
-  }
   bool has_experts(int layer) const {
     return moe.n_experts > 0 && moe.in_layer[static_cast<size_t>(layer)];
   }
@@ -131,7 +126,6 @@ struct ModelConfig {
     return stream_norms == StreamNorms::kAll || (stream_norms == StreamNorms::kFirst && layer == 0);
   }
   bool mlp_norm_in_stream() const { return stream_norms == StreamNorms::kAll; }
-  bool needs_encoders() const { return !causal || stream_norms != StreamNorms::kNone; }
 
   // Throws kModelFormat that names the field, its value and the values that it may have.
   void validate() const;

@@ -62,7 +62,6 @@ CpuBackend::CpuBackend(int n_threads, const Kernels& kernels)
       pool_(n_threads),
       attention_(kernels, pool_),
       experts_(*this),
-      encoders_(*this),
       recurrent_(*this),
       prefetch_quick_(prefetches_quick()),
       scratch_bytes_(largest_scratch(kernels)),

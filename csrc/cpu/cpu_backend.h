@@ -9,7 +9,6 @@
 #include "base/function_ref.h"
 #include "cpu/attention/attention.h"
 #include "cpu/dispatch/kernels.h"
-#include "cpu/encoders.h"
 #include "cpu/experts.h"
 #include "cpu/recurrent.h"
 #include "ops/backend.h"
@@ -31,8 +30,6 @@ class CpuBackend final : public Backend {
   std::string device() const override { return "cpu"; }
   std::string target() const override { return kernels_.name; }
   int n_threads() const override { return pool_.n_threads(); }
-  bool has_attention_sinks() const override { return true; }
-  bool varies_layers() const override { return true; }
   bool shares_activations(DType a, DType b) const override {
     return product(a).row == product(b).row;
   }
@@ -59,6 +56,7 @@ class CpuBackend final : public Backend {
   void embed(const Matrix& table, float scale, Buffer& x) override;
   void embed_add(const Matrix& table, Buffer& x) override;
   void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override;
+  void norm_in_place(Buffer& x, int n_rows, const Norm& norm) override;
   void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) override;
   void round(const Buffer& x, int n_rows, Activations& out) override;
   void permute(const Activations& x, int n_rows, const Buffer& order, Activations& out) override;
@@ -73,9 +71,8 @@ class CpuBackend final : public Backend {
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
-  ExpertOperations* experts() override { return &experts_; }
-  EncoderOperations* encoders() override { return &encoders_; }
-  RecurrentOperations* recurrent() override { return &recurrent_; }
+  ExpertOperations& experts() override { return experts_; }
+  RecurrentOperations& recurrent() override { return recurrent_; }
   void copy_block(KvStorage& kv, int from, int to) override;
 
   void finish(Heartbeat&) override {}  // every operation is done when it returns
@@ -83,7 +80,6 @@ class CpuBackend final : public Backend {
 
  private:
   friend class CpuExperts;
-  friend class CpuEncoders;
   friend class CpuRecurrent;
   static constexpr int64_t kWorthThreads = 32768;  // work below which threads are not woken
   static constexpr int kItemsPerThread = 4;        // what a loop is cut into at least, for balance
@@ -114,7 +110,6 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   AttentionRunner attention_;
   CpuExperts experts_;
-  CpuEncoders encoders_;
   CpuRecurrent recurrent_;
   bool prefetch_quick_;     // of GemmArgs
   size_t scratch_bytes_;    // of a thread

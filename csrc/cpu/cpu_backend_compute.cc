@@ -66,6 +66,19 @@ void CpuBackend::norm(const Buffer& x, Rows rows, const Norm& norm, Activations&
   });
 }
 
+void CpuBackend::norm_in_place(Buffer& x, int n_rows, const Norm& norm) {
+  const int hidden = norm.weight.size;
+  const NormArgs args{norm.weight.values.as<float>(), norm.bias.values.as<float>(), norm.eps,
+                      hidden};
+  const auto kernel = norm.kind == NormKind::kRms ? kernels_.rms_norm : kernels_.layer_norm;
+  for_rows(n_rows, int64_t{2} * n_rows * hidden, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      float* row = x.as<float>() + i * hidden;
+      kernel(args, row, {RowFormat::kF32, row, nullptr});
+    }
+  });
+}
+
 void CpuBackend::norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) {
   const int hidden = norm.weight.size;
   const NormArgs args{norm.weight.values.as<float>(), nullptr, norm.eps, hidden, norm.sum_scale};
@@ -149,7 +162,7 @@ void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStor
   const auto is_whole = [head_dim](const Norm* norm) {
     return norm != nullptr && norm->weight.size != head_dim;
   };
-  const auto norm_in_place = [this](const Norm& norm, float* row) {
+  const auto norm_rows = [this](const Norm& norm, float* row) {
     const NormArgs args{norm.weight.values.as<float>(), nullptr, norm.eps, norm.weight.size};
     kernels_.rms_norm(args, row, {RowFormat::kF32, row, nullptr});
   };
@@ -160,9 +173,9 @@ void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStor
       RotateArgs rotate;
       rotate.head_dim = head_dim;
       float* heads = qkv.as<float>() + row * row_size;
-      if (is_whole(layer.q_norm)) norm_in_place(*layer.q_norm, heads);
+      if (is_whole(layer.q_norm)) norm_rows(*layer.q_norm, heads);
       if (is_whole(layer.k_norm)) {
-        norm_in_place(*layer.k_norm, heads + static_cast<int64_t>(layer.n_heads) * head_dim);
+        norm_rows(*layer.k_norm, heads + static_cast<int64_t>(layer.n_heads) * head_dim);
       }
       for (int h = 0; h < n_rotated; ++h) {
         const bool is_q = h < layer.n_heads;
@@ -182,7 +195,7 @@ void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStor
       const float* keys = heads + static_cast<int64_t>(layer.n_heads) * head_dim;
       float* values = heads + static_cast<int64_t>(n_rotated) * head_dim;
       for (int h = 0; layer.v_norm != nullptr && h < layer.n_kv_heads; ++h) {
-        norm_in_place(*layer.v_norm, values + static_cast<int64_t>(h) * head_dim);
+        norm_rows(*layer.v_norm, values + static_cast<int64_t>(h) * head_dim);
       }
       std::byte* kv_heads = kv.data.as<std::byte>() + layer.layer * layout.layer_bytes;
       for (int h = 0; h < layer.n_kv_heads; ++h) {

@@ -154,7 +154,7 @@ LayerGroups Engine::layer_groups_by_memory() {
 
 KvStorage Engine::make_kv(const LayerStorage& storage, int n_blocks) {
   const auto make_states = [&](const auto& shape) {
-    return backend_->recurrent()->make_states(n_blocks, storage.n_layers, shape);
+    return backend_->recurrent().make_states(n_blocks, storage.n_layers, shape);
   };
   KvStorage made =
       storage.state_size == 0

@@ -118,7 +118,7 @@ void Forward::enter_block(int n_rows, const std::optional<Norm>& norm, Activatio
 void Forward::entering_products(int n_rows, const std::optional<Norm>& norm, bool in_stream,
                                 std::initializer_list<Products> all) {
   const std::optional<Norm> none;
-  if (in_stream) backend_.encoders()->norm_in_place(x_, n_rows, *norm);
+  if (in_stream) backend_.norm_in_place(x_, n_rows, *norm);
   const std::optional<Norm>& entering = in_stream ? none : norm;
   const Activations* made = nullptr;  // that lie as inputs do
   bool is_plain_made = false;
@@ -194,7 +194,7 @@ void Forward::recurrent_block(int n_rows, int layer, ModelKv& kv) {
   const LayerPlace place = kv.places[static_cast<size_t>(layer)];
   entering_products(n_rows, w.attn_norm, false, {{w.qkv, qkv_}});
   KvStorage& states = kv.storages[static_cast<size_t>(place.storage)];
-  RecurrentOperations& operations = *backend_.recurrent();
+  RecurrentOperations& operations = backend_.recurrent();
   if (config_.has_short_conv()) {
     const ShortConvLayer conv{
         .shape = config_.short_conv, .layer = place.layer, .convolution = pointer(w.short_conv)};

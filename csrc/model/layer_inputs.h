@@ -12,7 +12,7 @@ namespace pb {
 class LayerInputs {
  public:
   // Allocates all buffers, for passes of max_rows rows. `config`, `weights`, which have
-  // layer_inputs, and `backend`, which varies_layers(), must outlive this.
+  // layer_inputs, and `backend` must outlive this.
   LayerInputs(const ModelConfig& config, const Weights& weights, Backend& backend, int max_rows);
 
   // Makes the inputs of all layers: (scale * E[token] + norm(W x / sqrt(hidden))) / sqrt(2), the

@@ -16,7 +16,7 @@ Moe::Moe(const ModelConfig& config, const Weights& weights, Backend& backend, in
   const MoeConfig& moe = config.moe;
   const int max_pairs = max_rows * moe.n_experts_per_row;
   router_logits_ = floats(backend, max_rows, moe.n_experts);
-  routing_ = backend.experts()->make_routing(max_rows, moe.n_experts, moe.n_experts_per_row);
+  routing_ = backend.experts().make_routing(max_rows, moe.n_experts, moe.n_experts_per_row);
   gathered_ = ActivationSet(backend, max_pairs, config.hidden_size);
   activated_ = ActivationSet(backend, max_pairs, moe.intermediate_size);
   for (const LayerWeights& layer : weights.layers) {
@@ -32,7 +32,7 @@ Moe::Moe(const ModelConfig& config, const Weights& weights, Backend& backend, in
 
 void Moe::run(int n_rows, const LayerWeights& layer, ActivationSet& normed, Buffer& x) {
   compute(n_rows, *layer.experts, *layer.mlp_norm, *layer.mlp_norm, normed, x);
-  backend_.experts()->combine(outputs_, n_rows, routing_, config_.hidden_size, x, Store::kAdd);
+  backend_.experts().combine(outputs_, n_rows, routing_, config_.hidden_size, x, Store::kAdd);
 }
 
 void Moe::run_with_shared(int n_rows, const LayerWeights& layer, ActivationSet& normed,
@@ -40,7 +40,7 @@ void Moe::run_with_shared(int n_rows, const LayerWeights& layer, ActivationSet& 
   compute(n_rows, *layer.experts, *layer.mlp_norm, *layer.mlp_norm, normed, x);
   const Matrix& gate = *layer.shared_gate;
   backend_.matmul(normed.of(gate.dtype), n_rows, gate, shared_logits_, Store::kSet);
-  ExpertOperations& operations = *backend_.experts();
+  ExpertOperations& operations = backend_.experts();
   operations.combine(outputs_, n_rows, routing_, config_.hidden_size, x, Store::kAdd);
   operations.add_shared(shared, shared_logits_, n_rows, config_.hidden_size, x);
 }
@@ -49,15 +49,15 @@ void Moe::run_beside(int n_rows, const LayerWeights& layer, ActivationSet& norme
                      Buffer& mlp_out) {
   const BesideNorms& norms = *layer.beside;
   compute(n_rows, *layer.experts, norms.router, norms.experts, normed, x);
-  backend_.experts()->combine(outputs_, n_rows, routing_, config_.hidden_size, combined_,
-                              Store::kSet);
-  backend_.encoders()->norm_in_place(mlp_out, n_rows, norms.mlp_out);
+  backend_.experts().combine(outputs_, n_rows, routing_, config_.hidden_size, combined_,
+                             Store::kSet);
+  backend_.norm_in_place(mlp_out, n_rows, norms.mlp_out);
   backend_.norm_add(combined_, n_rows, norms.experts_out, mlp_out);
 }
 
 void Moe::compute(int n_rows, const Experts& experts, const Norm& router_norm, const Norm& norm,
                   ActivationSet& normed, const Buffer& x) {
-  ExpertOperations& operations = *backend_.experts();
+  ExpertOperations& operations = backend_.experts();
   const int n_pairs = n_rows * config_.moe.n_experts_per_row;
   // A choice of experts is not continuous: inputs that were rounded would often flip it.
   Activations& of_router = normed.of(experts.router.dtype);

@@ -1,6 +1,5 @@
 #include "model/weights.h"
 
-#include <algorithm>
 #include <string>
 
 #include "base/error.h"
@@ -14,11 +13,11 @@ namespace {
 // Heads have sizes that the backend has attention, and the gated delta rule, for.
 void check_heads(const ModelConfig& config, Backend& backend) {
   const int key_dim = config.delta.key_dim;
-  if (!config.recurrent_layers.empty() && key_dim > backend.recurrent()->max_key_dim()) {
+  if (!config.recurrent_layers.empty() && key_dim > backend.recurrent().max_key_dim()) {
     throw Error(ErrorCode::kConfig,
                 "config.delta.key_dim is " + std::to_string(key_dim) + " (" + config.architecture +
                     "); device '" + backend.device() + "' takes sizes up to " +
-                    std::to_string(backend.recurrent()->max_key_dim()) + ": use device='cpu'");
+                    std::to_string(backend.recurrent().max_key_dim()) + ": use device='cpu'");
   }
   for (int layer = 0; layer < config.n_layers; ++layer) {
     if (config.is_recurrent(layer)) continue;
@@ -38,23 +37,6 @@ void check_heads(const ModelConfig& config, Backend& backend) {
 
 Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
                      Backend& backend, const LoadOptions& options) {
-  const auto refuse = [&](const char* what) {
-    throw Error(ErrorCode::kConfig, "device '" + backend.device() + "' cannot run " + what + " (" +
-                                        config.architecture + ") yet; use device='cpu'");
-  };
-  if (config.moe.n_experts > 0 &&
-      (backend.experts() == nullptr || (config.moe.beside_mlp && backend.encoders() == nullptr))) {
-    refuse("mixtures of experts");
-  }
-  if (config.needs_encoders() && backend.encoders() == nullptr) refuse("encoders");
-  const bool has_sinks = std::ranges::any_of(
-      tensors, [](const auto& tensor) { return tensor.first.ends_with(".sinks.weight"); });
-  if (has_sinks && !backend.has_attention_sinks()) refuse("attention with sinks");
-  if (!config.recurrent_layers.empty() && backend.recurrent() == nullptr)
-    refuse("recurrent layers");
-  if (config.varies_layers() && !backend.varies_layers()) {
-    refuse("layers of unlike shapes, shared keys and values, or inputs of layers");
-  }
   check_heads(config, backend);
   const auto load = [&](PackedReader* reader, PackedWriter* writer) {
     return WeightsLoader(config, tensors, dtype, backend, options, reader, writer).load();

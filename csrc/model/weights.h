@@ -148,8 +148,8 @@ struct Weights {
 // them. Pages of mapped files are dropped as they have been read. Throws kModelFormat
 // naming the tensor where one is missing, has another shape than `config` says, holds a number that
 // is not finite, or is of no use to this model; what is wrong with the cache is never thrown.
-// Throws kConfig for experts, sinks, encoders, or layers that vary, on a backend that has no
-// operations of them, and for heads of a size that it has no attention for.
+// Throws kConfig for heads of a size that the backend has no attention, or no gated delta rule,
+// for.
 Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
                      Backend& backend, const LoadOptions& options = {});
 

@@ -230,8 +230,8 @@ class WeightsLoader {
       gate_up.push_back(matrix_of(gates_ups, gates_ups_biases, 2 * i, 2, of_gates_ups));
       down.push_back(matrix_of(downs, downs_biases, i, 1, of_downs));
     }
-    e.gate_up = backend_.experts()->collect(std::move(gate_up));
-    e.down = backend_.experts()->collect(std::move(down));
+    e.gate_up = backend_.experts().collect(std::move(gate_up));
+    e.down = backend_.experts().collect(std::move(down));
     return e;
   }
 

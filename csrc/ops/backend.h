@@ -27,7 +27,6 @@
 #include "formats/dtype.h"
 #include "formats/tensor_view.h"
 #include "ops/buffer.h"
-#include "ops/encoders.h"
 #include "ops/experts.h"
 #include "ops/recurrent.h"
 #include "ops/row_batch.h"
@@ -101,14 +100,9 @@ class Backend {
   virtual DType kept_dtype(DType tensor) const {
     return tensor == DType::kF16 ? DType::kBF16 : tensor;
   }
-  // Whether attention takes sinks.
-  virtual bool has_attention_sinks() const { return false; }
   // The widest heads that attention takes, and whether their size may be odd.
   virtual int max_head_dim() const { return std::numeric_limits<int>::max(); }
   virtual bool takes_odd_heads() const { return true; }
-  // Whether layers may differ in more than windows and frequencies: in the sizes of heads, in
-  // whether they write KV, in Norm::sum_scale; and whether there are v_norm and multiply_activated.
-  virtual bool varies_layers() const { return false; }
   // Whether activations made for weights of dtype `a` serve those of `b` too.
   virtual bool shares_activations(DType a, DType b) const { return a == b; }
 
@@ -168,6 +162,9 @@ class Backend {
   // out[i] = norm(x[row i of rows]).  x (*, hidden) f32 -> out (rows.n, hidden)
   virtual void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) = 0;
 
+  // x[r] = norm(x[r]).  x (n_rows, hidden) f32
+  virtual void norm_in_place(Buffer& x, int n_rows, const Norm& norm) = 0;
+
   // x[r] = (x[r] + norm(y[r])) * norm.sum_scale, an RMSNorm.  y, x (n_rows, hidden) f32
   virtual void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) = 0;
 
@@ -201,9 +198,9 @@ class Backend {
 
   // out = act(gate) * factors[:, first : first + out.cols].
   // gate (n_rows, out.cols), factors (n_rows, n_factors) f32
-  virtual void multiply_activated(const Buffer& /*gate*/, int /*n_rows*/, Activation /*kind*/,
-                                  const Buffer& /*factors*/, int /*n_factors*/, int /*first*/,
-                                  Activations& /*out*/) {}
+  virtual void multiply_activated(const Buffer& gate, int n_rows, Activation kind,
+                                  const Buffer& factors, int n_factors, int first,
+                                  Activations& out) = 0;
 
   // logits *= scale, then softcap * tanh(logits / softcap) unless softcap is 0.
   // logits (n_rows, vocab_size) f32
@@ -218,14 +215,11 @@ class Backend {
   // Copies the first to.size() bytes of `from` to the host's memory.
   virtual void download(const Buffer& from, std::span<std::byte> to) = 0;
 
-  // Those of mixtures of experts; null where the device has none. They live as long as this.
-  virtual ExpertOperations* experts() { return nullptr; }
+  // The operations of mixtures of experts. They live as long as the backend.
+  virtual ExpertOperations& experts() = 0;
 
-  // Those of encoders; null where the device has none. They live as long as this.
-  virtual EncoderOperations* encoders() { return nullptr; }
-
-  // Those of recurrent layers; null where the device has none. They live as long as this.
-  virtual RecurrentOperations* recurrent() { return nullptr; }
+  // The operations of recurrent layers. They live as long as the backend.
+  virtual RecurrentOperations& recurrent() = 0;
 
   // Copies all layers of a block.
   virtual void copy_block(KvStorage& kv, int from, int to) = 0;

@@ -61,7 +61,7 @@ struct Norm {
   float eps = 0.0f;
   Vector weight;  // (hidden)
   Vector bias;    // (hidden) with kLayer, else empty
-  // norm_add multiplies its sums by it. Not 1 only where a backend varies_layers().
+  // norm_add multiplies its sums by it.
   float sum_scale = 1.0f;
 };
 

@@ -11,7 +11,7 @@ from typing_extensions import Unpack
 
 from ..errors import InvalidRequestError
 from ..params import SamplingParams
-from .arguments import several_prompts
+from .arguments import are_lists, several_prompts
 from .bounded import map_bounded, retry_beside_others
 from .call import (
     Call,
@@ -42,6 +42,7 @@ from .questions import (
     AddPrefix,
     DescribeModel,
     Detokenize,
+    DetokenizeEach,
     EmbedTexts,
     ListPrefixes,
     ReadHealth,
@@ -61,22 +62,22 @@ __all__ = ["AnyBatcher"]
 
 T = TypeVar("T")
 _MOST_AT_ONCE = 256
-"""Most prompts of one `generate` of a list that are in flight at a time."""
+"""The most prompts of one `generate` call with a list that are in flight at a time."""
 
 
 class AnyBatcher(Lifecycle):
-    """Base of what serves requests: a `Batcher` in this process, or a `Client` of a sidecar.
+    """Base of `Batcher`, which runs in this process, and of `Client`, which talks to a sidecar.
 
         async def summarise(batcher: pybatcher.AnyBatcher, text: str) -> str:
             return str(await batcher.generate(f"{text}\\nIn short:", max_tokens=64))
 
-    `statistics`, `health` and `prefixes` are awaited. A `Batcher` returns their values at once,
-    and they may be used without `await`.
+    `statistics`, `health` and `prefixes` are awaited. A `Batcher` returns their values at once, so
+    that they may be used without `await`.
     """
 
     # -- outputs ----------------------------------------------------------------------------
 
-    @overload  # a str is a Sequence[str] too, and the first signature that fits is taken
+    @overload  # a str is a Sequence[str] too; type checkers take the first signature that fits
     async def generate(  # type: ignore[overload-overlap]
         self,
         prompt: Prompt,
@@ -98,34 +99,33 @@ class AnyBatcher(Lifecycle):
         params: SamplingParams | None = None,
         **options: Unpack[CompleteOptions],
     ) -> Completion | list[Completion]:
-        """Continue `prompt`; of a list of prompts, each, in their order.
+        """Continue `prompt`, or each prompt of a list, and return the results in the same order.
 
-        prompt: a text, or token ids; or a list of either. If one prompt of a list fails, all do.
-        params: how to draw. The fields of `SamplingParams` may also be given as keywords, or
-            both; keywords win.
-        priority: the lower, the sooner it is served; waiting makes up for it
-            (`priority_aging`). From -1000 to 1000.
-        timeout: seconds from now. After them, the output so far is returned
-            (finish_reason "deadline"), or DeadlineExceededError is raised where there
-            is no token yet, nor one in `output`.
+        prompt: a text or token ids, or a list of either. If one prompt of a list fails, all do.
+        params: the sampling parameters. Fields of `SamplingParams` may also be given as keywords,
+            or both; keywords win.
+        priority: from -1000 to 1000; a request with a lower number is served sooner. Waiting makes
+            up for it (`priority_aging`).
+        timeout: seconds from now. After the timeout the output so far is returned (finish_reason
+            "deadline"); DeadlineExceededError is raised if there is no token yet, nor one in
+            `output`.
         namespace: cached prefixes are shared with requests of the same namespace only.
-        trace_headers: the trace that the request belongs to, by the headers of W3C Trace Context;
-            {}: none. By default that of OpenTelemetry's current span, if there is one.
-        output: token ids that were drawn for this prompt already. The new tokens are
-            those that an undisturbed run would have drawn after them (when sampling:
-            with the same `seed`). Only they are returned and counted, and their text
-            begins where a stream of the given tokens would have been; `max_tokens` and
-            `min_tokens` count both. For one output only (`n` = 1). Where the given
-            tokens have ended the output, the completion is returned at once, without
-            a new token.
-        prompt_logprobs: True: `Completion.prompt_logprobs` has the log-probability of each token
-            of the prompt, by one more request that shares its KV. A number k: and
-            `prompt_top_logprobs` the k likeliest tokens at each place, as `logprobs=k` has
-            them. With it `max_tokens` may be 0: then nothing is drawn.
+        trace_headers: the W3C Trace Context headers of the trace that the request belongs to; {}
+            for none. By default those of OpenTelemetry's current span, if there is one.
+        output: token ids that were already generated for this prompt. The new tokens are the same
+            that an undisturbed run would have sampled after them (with the same `seed` when
+            sampling). Only the new tokens are returned and counted, and their text begins where a
+            stream of the given tokens would have been; `max_tokens` and `min_tokens` count both.
+            Allowed for one output only (`n` = 1). If the given tokens end the output, the
+            completion is returned at once, without a new token.
+        prompt_logprobs: True fills `Completion.prompt_logprobs` with the log-probability of each
+            token of the prompt, by one more request that shares its KV. A number k also fills
+            `prompt_top_logprobs` with the k likeliest tokens at each position, as `logprobs=k`
+            does. `max_tokens` may then be 0: no token is sampled.
 
-        Cancelling the task that awaits cancels the request. Raises
-        InvalidRequestError, RequestTooLongError, QueueFullError,
-        DeadlineExceededError, EngineFailedError, BatcherClosedError.
+        Cancelling the task that awaits cancels the request. Raises InvalidRequestError,
+        RequestTooLongError, QueueFullError, DeadlineExceededError, EngineFailedError,
+        BatcherClosedError.
         """
         own: dict[str, Any] = {**options}
         complete: Callable[[Call], Awaitable[Completion]] = self._complete
@@ -140,7 +140,9 @@ class AnyBatcher(Lifecycle):
         if prompts is None:
             return await complete(prompt_call(prompt, params, own, CompleteOptions))
         if "output" in own:
-            raise InvalidRequestError("output goes with one prompt, and there is a list of them")
+            raise InvalidRequestError(
+                "output goes with one prompt, and there is a list of them", field="output"
+            )
         calls = [prompt_call(one, params, own, CompleteOptions) for one in prompts]
         return await map_bounded(retry_beside_others(complete), calls, _MOST_AT_ONCE)
 
@@ -152,8 +154,8 @@ class AnyBatcher(Lifecycle):
     ) -> Stream:
         """Continue `prompt` in pieces as they come: `async for piece in batcher.stream(prompt)`.
 
-        Arguments and errors are those of `generate`, but for `prompt_logprobs`; the errors come
-        with the first piece, that of an unknown keyword at once.
+        Arguments and errors are those of `generate`, without `prompt_logprobs`. An unknown keyword
+        raises at once; all other errors are raised by the first piece.
         """
         return self._stream(prompt_call(prompt, params, options))
 
@@ -163,29 +165,29 @@ class AnyBatcher(Lifecycle):
         params: SamplingParams | None = None,
         **options: Unpack[ChatOptions],
     ) -> Completion:
-        """Return the assistant's next turn, by the model's own chat template.
+        """Return the assistant's next turn, formatted with the model's own chat template.
 
             answer = await batcher.chat(messages, tools=[weather])
             for call in answer.tool_calls:
                 print(call.name, call.arguments)
 
-        messages: [{"role": "user", "content": "..."}, ...]; or the token ids that `tokenize` gave
-            for them. An assistant's message may have `tool_calls`; their results are messages of
-            role "tool", with `tool_call_id`.
-        tools: that the model may call: functions with type hints and docstrings, or dicts as of
-            OpenAI's API. The calls are in `Completion.tool_calls`; nothing is run. Of a tool with
-            `strict: True`, calls follow its schema for certain.
-        tool_choice: "auto": the model decides; "none"; "required": it calls one at least;
-            `{"name": ...}`: it calls that one. Calls that are required follow their schemas.
-        parallel_tool_calls: False: the response ends with its first call.
-        enable_thinking, reasoning_effort: variables of the chat template, if it knows them.
-        max_reasoning_tokens: the reasoning ends after so many tokens at the latest, and the answer
-            begins. `max_tokens` counts both.
+        messages: [{"role": "user", "content": "..."}, ...], or the token ids that `tokenize`
+            returned for them. An assistant's message may have `tool_calls`; their results are
+            messages of role "tool", with `tool_call_id`.
+        tools: functions that the model may call: Python functions with type hints and docstrings,
+            or dicts as in OpenAI's API. The calls are in `Completion.tool_calls`; nothing is
+            executed. Calls of a tool with `strict: True` are guaranteed to follow its schema.
+        tool_choice: "auto": the model decides; "none": no call; "required": at least one call;
+            `{"name": ...}`: a call of that tool. Required calls follow their schemas.
+        parallel_tool_calls: False ends the response with its first call.
+        enable_thinking, reasoning_effort: variables of the chat template, if it has them.
+        max_reasoning_tokens: the reasoning ends after this number of tokens at the latest, and the
+            answer begins. `max_tokens` counts both.
         chat_template_kwargs: further variables of the chat template.
 
-        Reasoning is in `Completion.reasoning`. A form of the output (`json_schema`, ...) is that of
-        the text: reasoning may come before it, and calls in its place. Other arguments and errors
-        are those of `generate`.
+        `Completion.reasoning` has the reasoning. A structured output (`json_schema`, ...) applies
+        to the text: reasoning may come before it, and tool calls in its place. Other arguments and
+        errors are those of `generate`.
         """
         return await self._complete(chat_call(messages, params, options))
 
@@ -203,16 +205,28 @@ class AnyBatcher(Lifecycle):
     async def tokenize(
         self, content: Prompt | Messages, **options: Unpack[TokenizeOptions]
     ) -> tuple[int, ...]:
-        """Return the token ids that `generate` would go on from, or `chat` for messages.
+        """Return the token ids that `generate` would continue, or `chat` for messages.
 
-        The special tokens and the system prompt that come before are included; of a text with
-        `add_special_tokens=False`, nothing but the text. options: of a chat, those that its
-        template sees. Raises InvalidRequestError, BatcherClosedError.
+        They include the special tokens and the system prompt that come first;
+        `add_special_tokens=False` returns the tokens of a text alone. options: the options of a
+        chat that its template sees. Raises InvalidRequestError, BatcherClosedError.
         """
         return await self._ask(Tokenize.of(content, options))
 
-    async def detokenize(self, token_ids: Sequence[int]) -> str:
-        """Return the text of token ids, special tokens included. Raises InvalidRequestError."""
+    @overload
+    async def detokenize(self, token_ids: Sequence[int]) -> str: ...
+
+    @overload
+    async def detokenize(self, token_ids: Sequence[Sequence[int]]) -> list[str]: ...
+
+    async def detokenize(self, token_ids: Any) -> str | list[str]:
+        """Return the text of token ids with special tokens, or a list of texts for lists of token
+        ids.
+
+        Raises InvalidRequestError.
+        """
+        if are_lists(token_ids):
+            return await self._ask(DetokenizeEach(token_ids=token_ids))
         return await self._ask(Detokenize(token_ids=token_ids))
 
     async def score(
@@ -227,17 +241,17 @@ class AnyBatcher(Lifecycle):
             yes.logprob > no.logprob
 
         prompt: a text, or token ids; begins as it would in `generate`.
-        continuations: texts, or token ids, at least one, any number. A text becomes tokens by
-            itself, without special tokens: where a tokenizer would join it with the prompt's
-            end in another way, hand in token ids.
-        top_logprobs: how many of the likeliest tokens `Score.top_logprobs` has for each token,
-            up to 32.
-        priority, timeout, namespace: as of `generate`. After the timeout,
-            DeadlineExceededError is raised.
+        continuations: texts, or token ids, at least one, any number. A text is tokenised by itself,
+            without special tokens: where a tokenizer would merge it with the prompt's end in
+            another way, pass token ids.
+        top_logprobs: the number of likeliest tokens in `Score.top_logprobs` for each token, up to
+            32.
+        priority, timeout, namespace: as in `generate`. DeadlineExceededError is raised after the
+            timeout.
 
-        Each continuation is a request of its own in the queue; they share the KV of the
-        prompt. If one fails, all do. A score has the same bits as a completion's `logprobs`.
-        Cancelling cancels all. Raises the errors of `generate`.
+        Each continuation is a request of its own in the queue; they share the KV of the prompt. If
+        one fails, all do. A score has the same bits as a completion's `logprobs`. Cancelling
+        cancels all. Raises the errors of `generate`.
         """
         check_names(options, ScoreOptions)
         return await self._ask(
@@ -257,32 +271,31 @@ class AnyBatcher(Lifecycle):
     async def embed(
         self, texts: str | Sequence[Prompt], **options: Unpack[EmbedOptions]
     ) -> Embedding | list[Embedding]:
-        """Return each text as one vector: the model's states after its last norm, pooled.
+        """Return each text as one vector: the pooled states of the model after its last norm.
 
             cat, dog = await batcher.embed(["a cat", "a dog"], pooling="mean")
             float(cat.vector @ dog.vector)
 
-        texts: texts, or token ids, at least one, any number; or one str, which gives one
+        texts: texts, or token ids, at least one, any number; or one str, which returns one
             Embedding. No system prompt comes before them.
-        pooling: None: as the model's own files say (those of sentence-transformers, which may
-            also say that vectors have length 1, or go through dense layers); where they say
-            nothing "last", or "mean" for an encoder.
+        pooling: None takes the pooling of the model's own files (those of sentence-transformers,
+            which may also normalise vectors to length 1 or apply dense layers); without such files
+            it is "last", or "mean" for an encoder.
             "last": the state of the last token; a long text may take several steps.
-            "mean": the mean of the states of all tokens; "cls": the state of the first token.
-            The text is then computed in one step, as every text of an encoder is,
-            whatever `max_prefill_tokens` and `itl_target` say, so it can have `n_batch`
-            tokens at most. Up to `n_batch - n_parallel` tokens fit into a step with
-            generating requests; a longer text waits until enough of these have ended, and
-            newcomers wait behind it.
-        priority, timeout, namespace: as of `generate`. After the timeout,
-            DeadlineExceededError is raised.
+            "mean": the mean of the states of all tokens; "cls": the state of the first token. The
+            text is then computed in one step, as every text of an encoder is, whatever
+            `max_prefill_tokens` and `itl_target` are, so it may have at most `n_batch` tokens. Up
+            to `n_batch - n_parallel` tokens fit into a step with generating requests; a longer text
+            waits until enough of these have ended, and later requests do not overtake it.
+        priority, timeout, namespace: as in `generate`. DeadlineExceededError is raised after the
+            timeout.
 
-        Each text is a request of its own in the queue. If one fails, all do. Cancelling
-        cancels all. Raises the errors of `generate`, and RequestTooLongError for a text that
-        is too long for its pooling.
+        Each text is a request of its own in the queue. If one fails, all do. Cancelling cancels
+        all. Raises the errors of `generate`, and RequestTooLongError for a text that is too long
+        for its pooling.
         """
         check_names(options, EmbedOptions)
-        is_one = issubclass(type(texts), str)  # isinstance would ask a hostile object
+        is_one = issubclass(type(texts), str)  # isinstance would call methods of a hostile object
         asked: Any = [texts] if is_one else texts
         made = await self._ask(EmbedTexts(texts=asked, **options))
         return made[0] if is_one else made
@@ -293,39 +306,42 @@ class AnyBatcher(Lifecycle):
             await batcher.add_prefix(manual, name="manual")
             await batcher.generate(manual + question)      # only `question` is computed
 
-        Returns when the KV is computed. Prompts of the namespace that begin so use it from then
-        on, whatever the cache evicts; its blocks are taken from `n_ctx` until it is removed.
+        Returns when the KV is computed. From then on, prompts of the namespace that begin with
+        these tokens use it, whatever the cache evicts; its blocks are taken from `n_ctx` until the
+        prefix is removed.
 
-        prefix: a text, or token ids. A text becomes tokens as the beginning of a prompt does,
-            special tokens and the system prompt before it. A prompt shares the first tokens
-            that are the same: around the seam a tokenizer may join `prefix + rest` in another
-            way, and the last token or two of the prefix are then computed with the rest.
-            Chats go through a template: for their beginnings, hand in token ids.
-        name: for `remove_prefix`, unique in its namespace. None: one is made up. The same tokens
-            under another name share the KV; the same name and tokens again count one more
-            holder, and need one more removal.
-        namespace: None is the common one.
+        prefix: a text, or token ids. A text is tokenised like the beginning of a prompt, with
+            special tokens and the system prompt before it. A prompt shares the leading tokens that
+            are equal: a tokenizer may merge `prefix + rest` in another way around the seam, and
+            then the last token or two of the prefix are computed with the rest. Chats go through a
+            template: for their beginnings, pass token ids.
+        name: for `remove_prefix`, unique in its namespace. None generates a name. The same tokens
+            under another name share the KV; the same name and tokens again add one more holder, and
+            need one more removal.
+        namespace: None is the common namespace.
 
-        Cancelling undoes the call. Raises InvalidRequestError, also where the name is that of
-        other tokens, RequestTooLongError where KV has no room for the prefix,
-        NoFreeSequenceError past `max_prefixes`, EngineFailedError, BatcherClosedError.
+        Cancelling undoes the call. Raises InvalidRequestError, also for a name that other tokens
+        have, RequestTooLongError if KV has no room for the prefix, NoFreeSequenceError beyond
+        `max_prefixes`, EngineFailedError, BatcherClosedError.
         """
         check_names(options, PrefixOptions)
         return await self._ask(AddPrefix(prefix=prefix, **options))
 
     async def remove_prefix(self, name: str, namespace: str | None = None) -> None:
-        """Undo one `add_prefix`. With the last, KV that no request uses is freed.
+        """Undo one `add_prefix`. With the last removal, KV that no request uses is freed.
 
-        Raises InvalidRequestError where there is no such name.
+        Raises InvalidRequestError if no prefix has this name.
         """
         await self._ask(RemovePrefix(name=name, namespace=namespace))
 
     def prefixes(self) -> Awaitable[tuple[PrefixInfo, ...]]:
-        """Return all prefixes that are kept: the system prompt (no name), then as added."""
+        """Return all prefixes that are kept: the system prompt (without a name), then in order of
+        addition.
+        """
         return self._ask(ListPrefixes())
 
     def statistics(self) -> Awaitable[BatcherStatistics]:
-        """Return the counts since the start; of a `Batcher`, after `close` the last ones.
+        """Return the counts since the start; a `Batcher` returns the last ones after `close`.
 
         Raises BatcherClosedError before `start`.
         """
@@ -346,19 +362,19 @@ class AnyBatcher(Lifecycle):
     def attach(self, handler: Handler) -> Callable[[], None]:
         """Call `handler` with every event from now on. Return a function that detaches it.
 
-        Events are a `StepEvent` after each step, and a `RequestEvent` at the end of each request.
+        Events are a `StepEvent` after each step and a `RequestEvent` at the end of each request.
         There may be several handlers, attached and detached before the start, after it, and from
-        any thread. They run on the batcher's event loop and block it: each must be quick. One
-        that raises is detached, with a line in the log "pybatcher", and does no other harm. A
-        handler is kept as long as the batcher runs: one that refers to the batcher keeps it from
-        closing itself when it is dropped. Raises ConfigError for what cannot be called with one
-        event.
+        any thread. They run on the batcher's event loop and block it, so each must be quick. A
+        handler that raises is detached, with a line in the log "pybatcher"; nothing else is
+        affected. A handler is kept as long as the batcher runs: one that refers to the batcher
+        keeps it from closing itself when it is dropped. Raises ConfigError for an object that
+        cannot be called with one event.
         """
 
     @property
     @abstractmethod
     def model_name(self) -> str:
-        """The name of the model, for people. Raises BatcherClosedError before `start`."""
+        """The name of the model, for display. Raises BatcherClosedError before `start`."""
 
     # -- inside -----------------------------------------------------------------------------
 
@@ -378,7 +394,9 @@ class AnyBatcher(Lifecycle):
         return result
 
     def _stream(self, call: Call) -> Stream:
-        """Make a stream. It refers to the batcher, which closes itself when it is collected."""
+        """Make a stream. It refers to the batcher, which closes itself when it is
+        garbage-collected.
+        """
 
         async def submit(reply: Reply) -> range:
             with only_typed_errors("this call"):

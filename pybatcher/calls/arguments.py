@@ -13,6 +13,7 @@ from ..params import MAX_LOGPROBS, SamplingParams
 from ..scheduling import Pooling
 
 __all__ = [
+    "are_lists",
     "are_token_ids",
     "check_drain",
     "check_namespace",
@@ -42,7 +43,8 @@ def merge_params(
     if params is not None and not issubclass(type(params), SamplingParams):
         raise InvalidRequestError(
             f"params is {short(params)}, of type {type_name(params)}; it must be "
-            "SamplingParams or None"
+            "SamplingParams or None",
+            field="params",
         )
     for name in sampling:
         if name not in _SAMPLING:
@@ -64,7 +66,8 @@ def _check_known(name: str, token_ids: Iterable[int], vocab_size: int) -> None:
         if token_id >= vocab_size:
             raise InvalidRequestError(
                 f"{name} names token {token_id}; token ids of this model are "
-                f"from 0 to {vocab_size - 1}"
+                f"from 0 to {vocab_size - 1}",
+                field=name,
             )
 
 
@@ -131,6 +134,13 @@ def are_token_ids(content: object) -> bool:
         if isinstance(content, (list, tuple)):
             return len(content) > 0 and plain_int(content[0]) is not None
         return hasattr(content, "tolist")
+
+
+def are_lists(value: object) -> bool:
+    """True for a list or tuple that begins with a list or tuple, as lists of token ids do."""
+    if type(value) is list or type(value) is tuple:
+        return len(value) > 0 and type(value[0]) in (list, tuple)
+    return False
 
 
 def several_prompts(prompt: object) -> tuple[Any, ...] | None:

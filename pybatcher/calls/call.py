@@ -102,7 +102,8 @@ def prompt_call(
     for name in sampling:
         if name in CHAT_OPTIONS:
             raise InvalidRequestError(
-                f"{name} is an option of chats; give messages to `chat` or `stream_chat`"
+                f"{name} is an option of chats; give messages to `chat` or `stream_chat`",
+                field=name,
             )
     check_names(sampling, kind)
     own = {name: sampling.pop(name) for name in (*OF_EVERY_CALL, "output") if name in sampling}

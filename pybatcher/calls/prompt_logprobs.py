@@ -36,7 +36,9 @@ def check_prompt_logprobs(options: Mapping[str, Any]) -> int | None:
     else:
         return None
     if "output" in options:
-        raise InvalidRequestError("prompt_logprobs goes with a prompt that has no output yet")
+        raise InvalidRequestError(
+            "prompt_logprobs goes with a prompt that has no output yet", field="prompt_logprobs"
+        )
     return n_top
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "Describe",
     "DescribeModel",
     "Detokenize",
+    "DetokenizeEach",
     "EmbedTexts",
     "ListPrefixes",
     "ReadHealth",
@@ -95,7 +96,10 @@ class Tokenize(Question[tuple[int, ...]]):
         wanted = REQUEST.flag("add_special_tokens", own.pop("add_special_tokens", True))
         chat = settings_of(content, own)
         if chat is not None and not wanted:
-            raise InvalidRequestError("add_special_tokens is False; a chat template writes its own")
+            raise InvalidRequestError(
+                "add_special_tokens is False; a chat template writes its own",
+                field="add_special_tokens",
+            )
         return cls(content=content, chat=chat, add_special_tokens=wanted)
 
 
@@ -104,6 +108,13 @@ class Detokenize(Question[str]):
     """Return the text of token ids."""
 
     token_ids: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetokenizeEach(Question[list[str]]):
+    """Return the text of each list of token ids, all in one answer."""
+
+    token_ids: Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,18 @@ __all__ = [
 
 
 class PybatcherError(Exception):
-    """Base of all errors that pybatcher raises on purpose."""
+    """Base of all errors that pybatcher raises on purpose.
+
+    field: the argument or option that the error is about, with the place in it ("stop[2]",
+        "messages[0].content"); None for an error about no single one.
+    """
+
+    field: str | None = None
+
+    def __init__(self, *args: object, field: str | None = None) -> None:
+        super().__init__(*args)
+        if field is not None:
+            self.field = field
 
 
 class ConfigError(PybatcherError, ValueError):

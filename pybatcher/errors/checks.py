@@ -22,6 +22,7 @@ __all__ = [
     "OPTION",
     "REQUEST",
     "Checks",
+    "field_error",
     "plain_float",
     "plain_int",
     "plain_text",
@@ -121,6 +122,15 @@ def _plain_bool(value: object) -> bool | None:
     return None
 
 
+def field_error(kind: type[PybatcherError], name: str, fault: str) -> PybatcherError:
+    """Return an error whose message is the name and the fault, and whose `field` is the name.
+
+    name: of a field, or a description such as "a key of logit_bias", which is no `field`.
+    """
+    is_field = name[:1].islower() and " " not in name
+    return kind(f"{name} {fault}", field=name if is_field else None)
+
+
 @dataclass(frozen=True, slots=True)
 class Checks:
     """Checks that raise `error`. The argument `name` of each is the value's name in the message."""
@@ -129,7 +139,7 @@ class Checks:
 
     def bad(self, name: str, value: object, wanted: str) -> PybatcherError:
         """Return the error for a value that is not `wanted`."""
-        return self.error(f"{name} is {short(value)}; it must be {wanted}")
+        return field_error(self.error, name, f"is {short(value)}; it must be {wanted}")
 
     def whole(self, name: str, value: object, low: int, high: int, wanted: str = "") -> int:
         """Return a whole number from `low` to `high`."""
@@ -179,9 +189,11 @@ class Checks:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise self.error(
-                f"{name} is {short(text)}, with a lone surrogate at index {error.start}; it must "
-                "be valid Unicode"
+            raise field_error(
+                self.error,
+                name,
+                f"is {short(text)}, with a lone surrogate at index {error.start}; it must "
+                "be valid Unicode",
             ) from None
 
     def choice(self, name: str, value: object, choices: tuple[Any, ...], wanted: str = "") -> Any:
@@ -221,9 +233,11 @@ class Checks:
         except PybatcherError:
             raise
         except Exception as error:
-            raise self.error(
-                f"{name} is {short(value)}, which raises {type_name(error)} when it is read; "
-                f"it must be {wanted}"
+            raise field_error(
+                self.error,
+                name,
+                f"is {short(value)}, which raises {type_name(error)} when it is read; "
+                f"it must be {wanted}",
             ) from error
 
 

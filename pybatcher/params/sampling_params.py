@@ -213,7 +213,8 @@ def _stops(value: object) -> tuple[str, ...]:
         stops.append(text)
     if (total := sum(map(len, stops))) > _MAX_STOP_CHARACTERS:
         raise InvalidRequestError(
-            f"stop has {total} characters in all; it must have at most {_MAX_STOP_CHARACTERS}"
+            f"stop has {total} characters in all; it must have at most {_MAX_STOP_CHARACTERS}",
+            field="stop",
         )
     return tuple(stops)
 

@@ -99,14 +99,16 @@ def schema_text(value: object) -> JsonSchema:
             text = _dumped(schema, value, wanted)
         if len(text) > _MOST_CHARACTERS:
             raise InvalidRequestError(
-                f"json_schema has {len(text)} characters; it must have at most {_MOST_CHARACTERS}"
+                f"json_schema has {len(text)} characters; it must have at most {_MOST_CHARACTERS}",
+                field="json_schema",
             )
         REQUEST.unicode("json_schema", text)
         try:
             parsed = json.loads(text) if given is not None else schema
         except (ValueError, RecursionError) as error:
             raise InvalidRequestError(
-                f"json_schema is {short(text)}, which is no JSON: {error}; it must be {wanted}"
+                f"json_schema is {short(text)}, which is no JSON: {error}; it must be {wanted}",
+                field="json_schema",
             ) from None
         if not isinstance(parsed, dict):
             raise REQUEST.bad("json_schema", value, wanted)
@@ -118,12 +120,14 @@ def _dumped(schema: object, value: object, wanted: str) -> str:
         return bounded_json(schema, _MOST_CHARACTERS)
     except TooLargeError as error:
         raise InvalidRequestError(
-            f"json_schema is {short(value)}, which is too large: {error}; it must be {wanted}"
+            f"json_schema is {short(value)}, which is too large: {error}; it must be {wanted}",
+            field="json_schema",
         ) from None
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequestError(
             f"json_schema is {short(value)}, which cannot be written as JSON: {error}; it must "
-            f"be {wanted}"
+            f"be {wanted}",
+            field="json_schema",
         ) from None
 
 
@@ -136,7 +140,8 @@ def _adapter_of(value: Any, wanted: str) -> Any:
     except ImportError:
         raise InvalidRequestError(
             f"json_schema is {short(value)}: to make a schema of a type, pydantic is needed: "
-            "`pip install pydantic`; or give the schema as a dict"
+            "`pip install pydantic`; or give the schema as a dict",
+            field="json_schema",
         ) from None
     try:
         return TypeAdapter(value)
@@ -145,7 +150,8 @@ def _adapter_of(value: Any, wanted: str) -> Any:
     except Exception as error:
         raise InvalidRequestError(
             f"json_schema is {short(value)}, of which pydantic makes no schema "
-            f"({type_name(error)}); it must be {wanted}"
+            f"({type_name(error)}); it must be {wanted}",
+            field="json_schema",
         ) from error
 
 
@@ -163,7 +169,9 @@ def _text(name: str, value: object, most: int, what: str) -> str:
     wanted = f"{what}, of 1 to {most} characters"
     text = REQUEST.text(name, value, wanted, may_be_empty=False)
     if len(text) > most:
-        raise InvalidRequestError(f"{name} has {len(text)} characters; it must be {wanted}")
+        raise InvalidRequestError(
+            f"{name} has {len(text)} characters; it must be {wanted}", field=name
+        )
     return text
 
 
@@ -179,7 +187,8 @@ def check_choices(value: object) -> tuple[str, ...]:
         raise REQUEST.bad("choices", value, wanted)
     if (total := sum(map(len, choices))) > _MOST_CHARACTERS:
         raise InvalidRequestError(
-            f"choices have {total} characters in all; they must have at most {_MOST_CHARACTERS}"
+            f"choices have {total} characters in all; they must have at most {_MOST_CHARACTERS}",
+            field="choices",
         )
     return choices
 

@@ -54,7 +54,8 @@ class Admission:
             for_answer = ", one of which the answer needs" if request.draws else ""
             raise RequestTooLongError(
                 f"prompt has {n_prompt} tokens; a sequence has {kv.max_sequence_length} positions"
-                f"{for_answer}: {way_out(kv, 'shorten the prompt')}"
+                f"{for_answer}: {way_out(kv, 'shorten the prompt')}",
+                field="prompt",
             )
         blocks = self._most_blocks(request)
         room = kv.kv_total_blocks - self._prefixes.blocks

@@ -29,7 +29,9 @@ class Deadlines:
             return
         deadline = float(live.request.deadline)  # here, not when others are compared with it
         if math.isnan(deadline):
-            raise InvalidRequestError("deadline is nan; it must be a time in seconds, or None")
+            raise InvalidRequestError(
+                "deadline is nan; it must be a time in seconds, or None", field="deadline"
+            )
         if len(self._heap) >= self._bound:
             self._heap = [entry for entry in self._heap if not entry[2].ended]
             heapq.heapify(self._heap)

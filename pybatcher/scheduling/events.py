@@ -8,6 +8,7 @@ Every submitted request gets exactly one ending: a `Generated` with a `finish_re
 from __future__ import annotations
 
 from array import array
+from copy import copy
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -103,6 +104,6 @@ def own_copy(error: PybatcherError) -> PybatcherError:
     An exception that is raised collects tracebacks: one object raised to several callers would
     show each of them the others'.
     """
-    own = type(error)(*error.args)
+    own = copy(error)
     own.__cause__ = error.__cause__
     return own

@@ -60,7 +60,8 @@ class RequestTable:
         if request.request_id in self.live:
             raise InvalidRequestError(
                 f"request_id is {request.request_id!r}, which a request in flight has: "
-                "choose another"
+                "choose another",
+                field="request_id",
             )
         n_tokens = len(request.prompt) + len(request.output)
         self.waiting.check_room(n_tokens, request.tenant)

@@ -117,7 +117,7 @@ class CallReader:
         output = await self.prompts.read_ids(call.output, field="output", may_be_empty=True)
         if output and params.n > 1:
             raise InvalidRequestError(
-                f"n is {params.n}; with output, which one sample has drawn, it must be 1"
+                f"n is {params.n}; with output, which one sample has drawn, it must be 1", field="n"
             )
         return output
 
@@ -217,5 +217,6 @@ def check_samples(n: int, n_prompt: int, config: SchedulerConfig) -> None:
         raise InvalidRequestError(
             f"n is {n}, of a prompt of {n_prompt} tokens: more than can ever wait with "
             f"max_queue_requests = {config.max_queue_requests} and max_queue_tokens = "
-            f"{config.max_queue_tokens}; lower n, or raise these"
+            f"{config.max_queue_tokens}; lower n, or raise these",
+            field="n",
         )

@@ -124,7 +124,8 @@ class PrefixNames:
         message.removed.set_exception(
             InvalidRequestError(
                 f"name is {message.name!r}, and no prefix of this namespace is called so; "
-                f"there are: {', '.join(known) or 'none'}"
+                f"there are: {', '.join(known) or 'none'}",
+                field="name",
             )
         )
 
@@ -142,7 +143,8 @@ class PrefixNames:
         if named is not None and named.prefix.tokens != message.tokens:
             raise InvalidRequestError(
                 f"name is {name!r}, which is that of another prefix, of "
-                f"{len(named.prefix.tokens)} tokens: choose another, or remove that one first"
+                f"{len(named.prefix.tokens)} tokens: choose another, or remove that one first",
+                field="name",
             )
         prefix = self._scheduler.add_prefix(message.tokens, message.namespace)
         if named is None:

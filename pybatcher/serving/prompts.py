@@ -20,6 +20,7 @@ _T = TypeVar("_T")
 _SHORT_TEXT = 1024  # characters; tokenised in well under a millisecond
 _SLICE = 8192  # token ids that are checked in one turn of the loop
 _AT_A_TIME = 2  # long texts and chats; each takes a thread and some megabytes
+_LISTS_AT_ONCE = 256  # lists of token ids that are checked in one turn of the loop
 _MOST_TOKEN_IDS = 2**20  # of one `detokenize`
 _MOST_MESSAGES = 2**16
 _MESSAGES = 'a list of at least one {"role": ..., "content": ...}'
@@ -89,11 +90,15 @@ class PromptReader:
             wanted = "a text or a sequence of token ids"
             return await self._read_ids(prompt, field, wanted, self._most_ids)
         if not text:
-            raise InvalidRequestError(f"{field} is ''; it must have at least one character")
+            raise InvalidRequestError(
+                f"{field} is ''; it must have at least one character", field=field
+            )
         with_special = add_special_tokens and not before
         tokens = before + await self._encode(text, field, add_special_tokens=with_special)
         if not tokens:
-            raise InvalidRequestError(f"{field} is {short(text)}, which makes no token")
+            raise InvalidRequestError(
+                f"{field} is {short(text)}, which makes no token", field=field
+            )
         return tokens
 
     async def read_ids(
@@ -132,7 +137,9 @@ class PromptReader:
         text = await self._on_thread(lambda _: render())
         tokens = await self._encode(text, "messages", add_special_tokens=False)
         if not tokens:
-            raise InvalidRequestError("messages: the chat template makes no token of them")
+            raise InvalidRequestError(
+                "messages: the chat template makes no token of them", field="messages"
+            )
         return tokens
 
     async def detokenize(self, token_ids: object) -> str:
@@ -143,6 +150,27 @@ class PromptReader:
         if len(ids) <= _SHORT_TEXT:
             return decode(ids, skip_special_tokens=False)
         return await self._on_thread(lambda _: decode(ids, skip_special_tokens=False))
+
+    async def detokenize_each(self, lists: object) -> list[str]:
+        """Return the text of each list of token ids, special tokens included.
+
+        Raises InvalidRequestError for anything but lists of token ids, and RequestTooLongError for
+        more than `_MOST_TOKEN_IDS` ids in all.
+        """
+        wanted = f"at most {_MOST_TOKEN_IDS} lists of token ids"
+        several = REQUEST.items("token_ids", lists, _MOST_TOKEN_IDS, wanted)
+        checked: list[tuple[int, ...]] = []
+        n_left = _MOST_TOKEN_IDS
+        for i, one in enumerate(several):
+            if i % _LISTS_AT_ONCE == _LISTS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            ids = await self._read_ids(one, f"token_ids[{i}]", "a sequence of token ids", n_left)
+            n_left -= len(ids)
+            checked.append(ids)
+        decode = partial(self._tokenizer.decode, skip_special_tokens=False)
+        if _MOST_TOKEN_IDS - n_left <= _SHORT_TEXT:
+            return list(map(decode, checked))
+        return await self._on_thread(lambda _: list(map(decode, checked)))
 
     def encode(
         self, text: str, *, add_special_tokens: bool, goes_on: Callable[[int], bool] | None = None
@@ -185,7 +213,7 @@ class PromptReader:
 
         tokens = await self._on_thread(encode)
         if len(tokens) > self._n_positions:
-            raise self._too_long(f"{field} has {len(tokens)} tokens or more")
+            raise self._too_long(field, f"has {len(tokens)} tokens or more")
         return tokens
 
     async def _check_length(self, field: str, n_characters: int) -> None:
@@ -193,13 +221,14 @@ class PromptReader:
         longest = await asyncio.to_thread(lambda: self._tokenizer.longest_token)
         if n_characters > self._n_positions * longest:
             raise self._too_long(
-                f"{field} has {n_characters} characters, and no token stands for more than "
-                f"{longest} bytes"
+                field,
+                f"has {n_characters} characters, and no token stands for more than {longest} bytes",
             )
 
-    def _too_long(self, what: str) -> RequestTooLongError:
+    def _too_long(self, field: str, fault: str) -> RequestTooLongError:
         return RequestTooLongError(
-            f"{what}; a sequence has {self._n_positions} positions: {self._advice}"
+            f"{field} {fault}; a sequence has {self._n_positions} positions: {self._advice}",
+            field=field,
         )
 
     async def _on_thread(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
@@ -234,7 +263,8 @@ class PromptReader:
             n_ids = _n_items(ids)
             if n_ids is None:
                 raise InvalidRequestError(
-                    f"{field} is {short(ids)}, of type {type_name(ids)}; it must be {wanted}"
+                    f"{field} is {short(ids)}, of type {type_name(ids)}; it must be {wanted}",
+                    field=field,
                 )
             if n_ids > most:
                 raise self._too_many(field, n_ids, most)
@@ -251,15 +281,15 @@ class PromptReader:
                     raise self._too_many(field, len(checked), most)
         if not checked and not may_be_empty:
             raise InvalidRequestError(
-                f"{field} is {short(ids)}; it must have at least one token id"
+                f"{field} is {short(ids)}; it must have at least one token id", field=field
             )
         return tuple(checked)
 
     def _too_many(self, field: str, n_ids: int, most: int) -> RequestTooLongError:
         if most == self._most_ids:
-            return self._too_long(f"{field} has {n_ids} token ids")
+            return self._too_long(field, f"has {n_ids} token ids")
         return RequestTooLongError(
-            f"{field} has {n_ids} token ids; {most} can be made a text at once"
+            f"{field} has {n_ids} token ids; {most} can be made a text at once", field=field
         )
 
 
@@ -295,13 +325,15 @@ def _check_slice(values: list[Any], start: int, vocab_size: int, field: str) -> 
             if token is None:
                 raise InvalidRequestError(
                     f"{field}[{start + i}] is {short(value)}, of type {type_name(value)}; "
-                    "a token id is a whole number"
+                    "a token id is a whole number",
+                    field=f"{field}[{start + i}]",
                 )
             ids.append(token)
     if min(ids) < 0 or max(ids) >= vocab_size:
         bad = next(i for i, token in enumerate(ids) if not 0 <= token < vocab_size)
         raise InvalidRequestError(
             f"{field}[{start + bad}] is {short(ids[bad])}; token ids of this model are "
-            f"from 0 to {vocab_size - 1}"
+            f"from 0 to {vocab_size - 1}",
+            field=f"{field}[{start + bad}]",
         )
     return ids

@@ -22,6 +22,7 @@ from ..calls.questions import (
     Describe,
     DescribeModel,
     Detokenize,
+    DetokenizeEach,
     EmbedTexts,
     ListPrefixes,
     ReadHealth,
@@ -54,10 +55,10 @@ T = TypeVar("T")
 
 
 class Service(RunningService):
-    """A running coordinator, and the calls that it serves, for its own loop and process.
+    """The calls of a running coordinator, for its own loop and process.
 
-    Made on the event loop it is to run on. Raises ConfigError for a system prompt that KV has no
-    room for.
+    Construct it on the event loop that it runs on. Raises ConfigError for a system prompt that does
+    not fit into KV.
 
     limits: the limits that `Describe` returns, by name.
     """
@@ -89,6 +90,7 @@ class Service(RunningService):
             EmbedTexts: self._embed,
             Tokenize: self._tokenize,
             Detokenize: self._detokenize,
+            DetokenizeEach: self._detokenize,
             AddPrefix: self._add_prefix,
             RemovePrefix: self._remove_prefix,
             ListPrefixes: self._list_prefixes,
@@ -184,9 +186,10 @@ class Service(RunningService):
             return await self._reader.prompts.read(question.content, add_special_tokens=False)
         return await self._reader.prompt_tokens(question.content, question.chat)
 
-    async def _detokenize(self, question: Detokenize) -> str:
+    async def _detokenize(self, question: Detokenize | DetokenizeEach) -> str | list[str]:
         self.check_home()
-        return await self._reader.prompts.detokenize(question.token_ids)
+        prompts, each = self._reader.prompts, isinstance(question, DetokenizeEach)
+        return await (prompts.detokenize_each if each else prompts.detokenize)(question.token_ids)
 
     async def _score(self, question: ScoreContinuations) -> list[Score]:
         if not self._runtime.generates:
@@ -311,7 +314,7 @@ class Service(RunningService):
         raise InvalidRequestError("a reload is not for this process; ask `pybatcher serve`")
 
     def prefixes(self) -> Prefixes:
-        """Return all prefixes that are kept."""
+        """Return all shared prefixes."""
         return Prefixes(self._coordinator.prefixes.infos())
 
     def statistics(self) -> BatcherStatistics:
@@ -348,13 +351,13 @@ class Service(RunningService):
         self._coordinator.abandon()
 
     def check_idle(self) -> None:
-        """Raise EngineError that names what is left, as `Batcher.check_idle` says."""
+        """Raise an EngineError that names the leftovers, as `Batcher.check_idle` does."""
         self._coordinator.check_idle()
 
     def heartbeat(self) -> tuple[bool, int]:
         """Return whether the engine has a job under way, and its `StepEngine.progress`.
 
-        An engine that is busy and makes no progress for long hangs. From any thread; never waits.
+        A busy engine without progress for a long time hangs. From any thread; never waits.
         """
         return self._coordinator.heartbeat()
 
@@ -364,7 +367,7 @@ class Service(RunningService):
         return self._remote_calls
 
     def check_home(self) -> None:
-        """Raise an error in another process or loop than the one the batcher was started in."""
+        """Raise an error in a process or loop other than the one that started the batcher."""
         self._check_process()
         if asyncio.get_running_loop() is not self._loop:
             raise InvalidRequestError(

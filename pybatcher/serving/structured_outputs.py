@@ -97,7 +97,8 @@ class StructuredOutputs:
         except TimeoutError:
             raise InvalidRequestError(
                 f"{form.field} was not compiled within {_COMPILE_TIMEOUT:g} s: it is too large; "
-                "make it simpler"
+                "make it simpler",
+                field=form.field,
             ) from None
 
     def _ended(self, form: StructuredOutput, compiling: asyncio.Future[Any]) -> None:

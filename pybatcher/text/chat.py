@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidRequestError, ModelFormatError
@@ -57,7 +58,7 @@ class ChatTemplate:
         self._compiling = threading.Lock()
         self._sandbox: Sandbox | None = None
         self._asks_for_null = source is not None and bool(_ASKS_FOR_NULL.search(source))
-        self._compile_error: str | None = None
+        self._compile_error: ModelFormatError | None = None
         self._argument_form: ArgumentForm | None = None  # found when there is a call
         self._for_tools: ChatTemplate | None = None
         if tool_source is not None:
@@ -115,17 +116,20 @@ class ChatTemplate:
         try:
             return sandbox.render(values)
         except TemplateRefusedError as error:
-            raise InvalidRequestError(f"messages: the chat template says: {error}") from error
+            raise InvalidRequestError(
+                f"messages: the chat template says: {error}", field="messages"
+            ) from error
         except Exception as error:  # of any type: the template's own code raised it
             where = unread_arguments(plain) if self._argument_form == "mapping" else ""
             if where:
                 raise InvalidRequestError(
                     f"{where} is no JSON object, and the chat template can do nothing with it "
-                    f"({type_name(error)}); it must be the JSON text of an object"
+                    f"({type_name(error)}); it must be the JSON text of an object",
+                    field=where,
                 ) from error
             if isinstance(error, UndefinedError):
                 raise InvalidRequestError(
-                    f"messages: the chat template needs more: {error}"
+                    f"messages: the chat template needs more: {error}", field="messages"
                 ) from error
             raise _template_error(error) from error
 
@@ -155,7 +159,8 @@ class ChatTemplate:
                 raise InvalidRequestError(
                     f"chat_template_kwargs has {short(name)}; names must be those of Jinja "
                     "variables, other than messages, tools, special tokens and the template's "
-                    "functions"
+                    "functions",
+                    field="chat_template_kwargs",
                 )
         return {**known, **plain}
 
@@ -167,9 +172,10 @@ class ChatTemplate:
                 try:
                     self._sandbox = Sandbox(source)
                 except Exception as error:  # the parser and Python's compiler have many
-                    self._compile_error = str(_template_error(error))
+                    self._compile_error = _template_error(error)
         if self._sandbox is None:
-            raise ModelFormatError(self._compile_error)
+            assert self._compile_error is not None
+            raise copy(self._compile_error)  # each caller gets an exception of its own
         return self._sandbox
 
 
@@ -179,12 +185,18 @@ def _template_error(error: Exception) -> ModelFormatError:
     from .sandbox import TemplateLimitError
 
     if isinstance(error, (TemplateLimitError, SecurityError)):
-        return ModelFormatError(f"chat_template: stopped: {error}")
+        return ModelFormatError(f"chat_template: stopped: {error}", field="chat_template")
     if isinstance(error, (RecursionError, MemoryError)):
-        return ModelFormatError("chat_template: stopped: it is nested too deeply")
+        return ModelFormatError(
+            "chat_template: stopped: it is nested too deeply", field="chat_template"
+        )
     if isinstance(error, TemplateError):
-        return ModelFormatError(f"chat_template: not a valid template: {error}")
-    return ModelFormatError(f"chat_template: failed: {type(error).__name__}: {error}")
+        return ModelFormatError(
+            f"chat_template: not a valid template: {error}", field="chat_template"
+        )
+    return ModelFormatError(
+        f"chat_template: failed: {type(error).__name__}: {error}", field="chat_template"
+    )
 
 
 def _read_tools(tools: object) -> list[Any] | None:

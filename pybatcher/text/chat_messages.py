@@ -33,7 +33,9 @@ def read_messages(
     """
     if not isinstance(messages, (list, tuple)) or not messages:
         found = "empty" if isinstance(messages, (list, tuple)) else type_name(messages)
-        raise InvalidRequestError(f"messages is {found}; it must be a list of at least one message")
+        raise InvalidRequestError(
+            f"messages is {found}; it must be a list of at least one message", field="messages"
+        )
     reader = _MessageReader(keeps_null, arguments)
     with REQUEST.reading("messages", messages, _PLAIN):
         return [reader.message(one, f"messages[{i}]") for i, one in enumerate(messages)]
@@ -58,7 +60,8 @@ class _MessageReader:
     def message(self, message: object, where: str) -> dict[str, Any]:
         if not isinstance(message, Mapping):
             raise InvalidRequestError(
-                f"{where} is {type_name(message)}; it must be a mapping with role and content"
+                f"{where} is {type_name(message)}; it must be a mapping with role and content",
+                field=where,
             )
         plain = self._values.mapping(message, where, 0)
         role = plain.get("role")
@@ -83,7 +86,8 @@ class _MessageReader:
         elif not isinstance(content, str):
             raise InvalidRequestError(
                 f"{where}.content is {type_name(content)}; it must be a text or a list of text "
-                "parts"
+                "parts",
+                field=f"{where}.content",
             )
 
     def _set_calls(self, message: dict[str, Any], where: str) -> None:
@@ -104,7 +108,9 @@ class _MessageReader:
     def _set_call(self, call: object, where: str) -> None:
         """Check a call: `{"id", "type", "function": {"name", "arguments"}}`, or the inner one."""
         if not isinstance(call, dict):
-            raise InvalidRequestError(f"{where} is {type_name(call)}; it must be a mapping")
+            raise InvalidRequestError(
+                f"{where} is {type_name(call)}; it must be a mapping", field=where
+            )
         if call.get("type", "function") != "function":
             raise REQUEST.bad(f"{where}.type", call["type"], "'function'")
         if not isinstance(call.get("id"), (str, type(None))):
@@ -128,7 +134,8 @@ class _MessageReader:
             if len(arguments) > _MAX_ARGUMENTS_CHARACTERS:
                 raise InvalidRequestError(
                     f"{where} has {len(arguments)} characters; it must have at most "
-                    f"{_MAX_ARGUMENTS_CHARACTERS}"
+                    f"{_MAX_ARGUMENTS_CHARACTERS}",
+                    field=where,
                 )
             if self._arguments == "text":
                 return arguments

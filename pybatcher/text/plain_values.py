@@ -40,7 +40,8 @@ class PlainReader:
             if name is None or not _is_unicode(name):
                 raise InvalidRequestError(
                     f"{where} is {type_name(value)} with the field {short(key)}; "
-                    "field names must be texts of valid Unicode"
+                    "field names must be texts of valid Unicode",
+                    field=where,
                 )
             self._spend(name, where)
             plain[name] = self.value(one, f"{where}.{short(name)[1:-1]}", depth + 1)
@@ -49,7 +50,9 @@ class PlainReader:
     def value(self, value: object, where: str, depth: int) -> Any:
         """Return a value as plain data. Raises InvalidRequestError."""
         if depth > _MAX_DEPTH:
-            raise InvalidRequestError(f"{where} is nested more than {_MAX_DEPTH} levels deep")
+            raise InvalidRequestError(
+                f"{where} is nested more than {_MAX_DEPTH} levels deep", field=where
+            )
         text = plain_text(value)
         self._spend(text or "", where)
         if text is not None:
@@ -70,13 +73,16 @@ class PlainReader:
         if number is not None:
             return number
         raise InvalidRequestError(
-            f"{where} is {type_name(value)}; it must be made of texts, numbers, lists and mappings"
+            f"{where} is {type_name(value)}; it must be made of texts, numbers, lists and mappings",
+            field=where,
         )
 
     def _spend(self, text: str, where: str) -> None:
         self._left -= 1 + len(text) // _CHARACTERS_PER_UNIT
         if self._left < 0:
-            raise InvalidRequestError(f"{where} is one value too many: {self._too_large}")
+            raise InvalidRequestError(
+                f"{where} is one value too many: {self._too_large}", field=where
+            )
         if self._within is not None:
             self._within._spend(text, where)
 
@@ -93,6 +99,6 @@ def _is_unicode(text: str) -> bool:
 def _bounded(number: int, where: str) -> int:
     if number.bit_length() > _MAX_BITS:
         raise InvalidRequestError(
-            f"{where} is {short(number)}; it must have at most {_MAX_BITS} bits"
+            f"{where} is {short(number)}; it must have at most {_MAX_BITS} bits", field=where
         )
     return number

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pybatcher import Batcher, BatcherClosedError, InvalidRequestError
+from pybatcher import Batcher, BatcherClosedError, InvalidRequestError, RequestTooLongError
 from pybatcher.testing import FakeEngine, byte_tokenizer, fake_batcher
 
 PROMPT = "Once upon a time, a caf\u00e9 \u20ac"
@@ -94,6 +94,25 @@ async def test_what_cannot_be_detokenized(token_ids: Any, message: str) -> None:
     async with fake_batcher() as batcher:
         with pytest.raises(InvalidRequestError, match=message):
             await batcher.detokenize(token_ids)
+
+
+async def test_lists_of_token_ids_are_detokenized_together() -> None:
+    async with fake_batcher() as batcher:
+        tokens = [
+            list(await batcher.tokenize(text)) for text in ("café", "Once upon", "long " * 500)
+        ]
+        expected = [await batcher.detokenize(one) for one in tokens]
+        assert await batcher.detokenize(tokens) == expected
+        assert await batcher.detokenize(tokens * 300) == expected * 300
+        for odd, message in (
+            ([[1], "a"], r"token_ids\[1\] is 'a'"),
+            ([[1], []], r"token_ids\[1\] is \[\]"),
+            ([[1], [2, -1]], r"token_ids\[1\]\[1\] is -1"),
+        ):
+            with pytest.raises(InvalidRequestError, match=message):
+                await batcher.detokenize(odd)  # type: ignore[call-overload]
+        with pytest.raises(RequestTooLongError, match="token ids"):
+            await batcher.detokenize([[1] * 2**19, [1] * (2**19 + 1)])
 
 
 async def test_no_step_is_taken_for_it_and_a_long_text_is_on_another_thread(

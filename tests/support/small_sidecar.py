@@ -12,6 +12,7 @@ import pytest
 from session_helpers import ServiceOf
 
 from pybatcher import Batcher
+from pybatcher.calls.call import Question
 from pybatcher.sidecar.protocol.connection import Limits
 from pybatcher.sidecar.session.session import ServerSession
 
@@ -20,13 +21,23 @@ MESSAGES = [{"role": "user", "content": "Once upon a time"}]
 LONG = {"max_tokens": 8000, "ignore_eos": True}
 
 
+class _CountingService(ServiceOf):
+    def __init__(self, batcher: Batcher, owner: SmallSidecar) -> None:
+        super().__init__(batcher)
+        self._owner = owner
+
+    async def ask(self, question: Question[Any]) -> Any:
+        self._owner.n_questions += 1
+        return await super().ask(question)
+
+
 class SmallSidecar:
     """Listens until closed. What it serves from goes on: another may take its place."""
 
     def __init__(self, path: Path, batcher: Batcher, limits: Limits) -> None:
         self.path = path
         self.batcher = batcher
-        self.n_connections = 0
+        self.n_connections = self.n_questions = 0
         self.sessions: set[ServerSession] = set()
         self._limits = limits
         self._server: asyncio.Server | None = None
@@ -42,7 +53,7 @@ class SmallSidecar:
     def _session(self) -> ServerSession:
         self.n_connections += 1
         session = ServerSession(
-            ServiceOf(self.batcher),
+            _CountingService(self.batcher, self),
             limits=self._limits,
             hello_limits={},
             on_end=self.sessions.discard,

@@ -30,7 +30,7 @@ struct CudaOptions {
   bool tma = true;     // where the GPU can: tiles of large products are copied by tensor maps
 };
 
-class CudaBackend final : public Backend, public EncoderOperations {
+class CudaBackend final : public Backend {
  public:
   // name: of the device, as users know it. n_threads: of the host, which pack weights.
   CudaBackend(std::unique_ptr<Device> device, std::string name, int n_threads,
@@ -39,10 +39,8 @@ class CudaBackend final : public Backend, public EncoderOperations {
   std::string device() const override { return name_; }
   std::string target() const override;
   int output_rows() const override { return kMostSampledRows; }
-  bool has_attention_sinks() const override { return true; }
   int max_head_dim() const override { return kLargestPaddedDim; }
   bool takes_odd_heads() const override { return false; }  // a lane has pairs of numbers
-  bool varies_layers() const override { return true; }
   int n_threads() const override { return pool_.n_threads(); }
   // Q5_0 and IQ4_NL as int8, which holds their numbers: no kernels of their own for what is in
   // files of small models. FP8 is rounded to bf16.
@@ -76,6 +74,7 @@ class CudaBackend final : public Backend, public EncoderOperations {
   void embed(const Matrix& table, float scale, Buffer& x) override;
   void embed_add(const Matrix& table, Buffer& x) override;
   void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override;
+  void norm_in_place(Buffer& x, int n_rows, const Norm& norm) override;
   void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) override;
   void round(const Buffer& x, int n_rows, Activations& out) override;
   void permute(const Activations& x, int n_rows, const Buffer& order, Activations& out) override;
@@ -90,12 +89,9 @@ class CudaBackend final : public Backend, public EncoderOperations {
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
-  ExpertOperations* experts() override { return &experts_; }
-  RecurrentOperations* recurrent() override { return &recurrent_; }
+  ExpertOperations& experts() override { return experts_; }
+  RecurrentOperations& recurrent() override { return recurrent_; }
   void copy_block(KvStorage& kv, int from, int to) override;
-
-  EncoderOperations* encoders() override { return this; }
-  void norm_in_place(Buffer& x, int n_rows, const Norm& norm) override;
 
   void finish(Heartbeat& heartbeat) override;
   void restart() override;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,9 +23,6 @@ from ...errors import (
 )
 
 __all__ = ["HttpError", "error_body", "http_error", "is_messages", "refusal"]
-
-_NAME = r"[a-z_0-9]+(?:\[\d+\])*"
-_FIELD = re.compile(rf"({_NAME}(?:\.{_NAME})*)(?: is | has | cannot be used|: )")
 
 _MESSAGES = ("/v1/messages", "/v1/messages/count_tokens")
 _TYPES_OF_MESSAGES = {
@@ -116,9 +112,9 @@ def http_error(error: PybatcherError) -> HttpError:
     message = str(error)
     match error:
         case RequestTooLongError():
-            return HttpError(400, message, code="context_length_exceeded", param=_field(message))
+            return HttpError(400, message, code="context_length_exceeded", param=error.field)
         case InvalidRequestError() | ModelFormatError():
-            return HttpError(400, message, code="invalid_value", param=_field(message))
+            return HttpError(400, message, code="invalid_value", param=error.field)
         case QueueFullError():
             after = max(error.retry_after, 0.0)
             headers = {
@@ -155,9 +151,3 @@ def http_error(error: PybatcherError) -> HttpError:
         code="engine_failed",
         headers={"x-should-retry": "false"},
     )
-
-
-def _field(message: str) -> str | None:
-    """Return the field that a message of a typed error begins with."""
-    found = _FIELD.match(message)
-    return found[1] if found else None

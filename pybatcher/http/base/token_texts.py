@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ _BEFORE = "a"  # a text that any token may come after
 
 
 class TokenTexts:
-    """The texts of tokens by their ids. `learn` asks for those that are not known yet."""
+    """The texts of tokens by their ids. `learn` fetches the texts that are not known yet."""
 
     def __init__(self, batcher: AnyBatcher) -> None:
         self._batcher = batcher
@@ -35,26 +34,31 @@ class TokenTexts:
         return {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "replace"))}
 
     async def learn(self, token_ids: Iterable[int]) -> None:
-        """Have the texts of these tokens, as each is after another one.
+        """Fetch the texts of these tokens, all that are missing with one call of the batcher.
 
-        Alone, or as the first of a text, a token loses its space in many vocabularies.
+        Each token is decoded after another one: alone, it loses its space in many vocabularies.
         """
         missing = [token for token in set(token_ids) if token not in self._texts]
         if missing:
-            found = await asyncio.gather(*(self.joined([token]) for token in missing))
-            self._texts.update(zip(missing, found, strict=True))
+            ids, text = await self._first()
+            found = await self._batcher.detokenize([[*ids, token] for token in missing])
+            texts = (one.removeprefix(text) for one in found)
+            self._texts.update(zip(missing, texts, strict=True))
 
     async def joined(self, token_ids: Sequence[int]) -> str:
         """Return the text of these tokens after another one."""
-        ask = self._batcher.detokenize
+        ids, text = await self._first()
+        return (await self._batcher.detokenize([*ids, *token_ids])).removeprefix(text)
+
+    async def _first(self) -> tuple[tuple[int, ...], str]:
+        """Return the tokens of `_BEFORE` and their text."""
         if self._before is None:
             ids = await self._batcher.tokenize(_BEFORE, add_special_tokens=False)
-            self._before = ids, await ask(ids)
-        ids, text = self._before
-        return (await ask([*ids, *token_ids])).removeprefix(text)
+            self._before = ids, await self._batcher.detokenize(ids)
+        return self._before
 
     async def learn_of(self, made: Completion | Iterable[Piece]) -> None:
-        """Have the texts of all tokens that log-probabilities name."""
+        """Fetch the texts of all tokens that log-probabilities name."""
         tokens: set[int] = set()
         if isinstance(made, Completion):
             for top in made.prompt_top_logprobs or ():

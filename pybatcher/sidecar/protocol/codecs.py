@@ -36,7 +36,7 @@ from .wire_calls import (
     write_options,
     write_settings,
 )
-from .wire_fields import ASKED
+from .wire_fields import ANSWERED, ASKED
 from .wire_model_info import model_info_from_wire, model_info_to_wire
 from .wire_results import (
     embeddings_from_wire,
@@ -168,6 +168,17 @@ def _read_detokenize(params: Params) -> tuple[q.Detokenize, None]:
     return q.Detokenize(token_ids=ASKED.token_ids(ids, "token_ids")), None
 
 
+def _read_detokenize_each(params: Params) -> tuple[q.DetokenizeEach, None]:
+    lists, opts = read_params(params, ("ids",))
+    check_known(opts, ())
+    return q.DetokenizeEach(token_ids=_lists_of_ids(lists)), None
+
+
+def _lists_of_ids(lists: object) -> list[list[int]]:
+    several = ASKED.items(lists, "token_ids")
+    return [ASKED.token_ids(one, f"token_ids[{i}]") for i, one in enumerate(several)]
+
+
 def _read_reload(params: Params) -> tuple[q.Reload, None]:
     if len(params) > 1:
         raise InvalidRequestError(f"there are {len(params)} params; they must be [changes?]")
@@ -231,6 +242,14 @@ CODECS: tuple[Codec[Any], ...] = (
         lambda question: [ASKED.token_ids(question.token_ids, "token_ids")],
         _same,
         str,
+    ),
+    Codec(
+        "detokenize_each",
+        q.DetokenizeEach,
+        _read_detokenize_each,
+        lambda question: [_lists_of_ids(question.token_ids)],
+        _same,
+        lambda texts: [ANSWERED.text(one, "a text") for one in ANSWERED.items(texts, "texts")],
     ),
     Codec(
         "statistics",

@@ -1,7 +1,8 @@
-"""Errors on the wire: {code, message, retryable, retry_after_ms?, type}.
+"""Errors on the wire: {code, message, retryable, retry_after_ms?, type, field?}.
 
 `_ERRORS` is the table of codes; a new one is a line there. `type` is the name of the class, for
-clients that have such classes. Others go by the code.
+clients that have such classes; others use the code. `field` is `PybatcherError.field`; peers of
+older versions neither send nor read it.
 """
 
 from __future__ import annotations
@@ -90,7 +91,10 @@ def error_to_wire(error: BaseException) -> dict[str, Any]:
         "retryable": line.retryable,
         "type": name,
     }
-    if not isinstance(error, PybatcherError):
+    if isinstance(error, PybatcherError):
+        if error.field is not None:
+            wire["field"] = _cut(error.field)
+    else:
         wire["message"] = _cut(f"{name}: {_message(error)}")
     if isinstance(error, QueueFullError):
         wire["retry_after_ms"] = _milliseconds(error.retry_after)
@@ -110,7 +114,7 @@ def error_from_wire(wire: object) -> PybatcherError:
         return EngineError(f"{short(code)}: {message}")
     if issubclass(kind, QueueFullError):
         return kind(message, _seconds(wire.get("retry_after_ms")))
-    return kind(message)
+    return kind(message, field=_text(wire.get("field")))
 
 
 def _message(error: BaseException) -> str:

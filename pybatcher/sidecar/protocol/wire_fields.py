@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from ...errors import InvalidRequestError, ProtocolError, PybatcherError
-from ...errors.checks import Checks, plain_float, plain_int, short
+from ...errors.checks import Checks, field_error, plain_float, plain_int, short
 
 __all__ = ["ANSWERED", "ASKED", "Fields", "short"]
 
@@ -38,7 +38,7 @@ class Fields:
 
     def bad(self, name: str, value: object, wanted: str) -> PybatcherError:
         """Return the error for a value of another kind than wanted."""
-        return self.error(f"{name} is {short(value)}; it must be {wanted}")
+        return field_error(self.error, name, f"is {short(value)}; it must be {wanted}")
 
     def text(self, value: object, name: str) -> str:
         """Return a text; UTF-8 bytes are decoded."""
@@ -48,13 +48,17 @@ class Fields:
             try:
                 value.encode()
             except UnicodeEncodeError:
-                raise self.error(f"{name} is {short(value)}, which is not valid UTF-8") from None
+                raise field_error(
+                    self.error, name, f"is {short(value)}, which is not valid UTF-8"
+                ) from None
             return value
         if isinstance(value, bytes):
             try:
                 return value.decode()
             except UnicodeDecodeError:
-                raise self.error(f"{name} is {short(value)}, which is not valid UTF-8") from None
+                raise field_error(
+                    self.error, name, f"is {short(value)}, which is not valid UTF-8"
+                ) from None
         raise self.bad(name, value, "a text")
 
     def flag(self, value: object, name: str) -> bool:
@@ -117,7 +121,9 @@ class Fields:
 
     def _plain(self, value: object, name: str, depth: int, budget: _Budget) -> Any:
         if depth > _DEEPEST:
-            raise self.error(f"{name} is deeper than {_DEEPEST} lists and maps in each other")
+            raise field_error(
+                self.error, name, f"is deeper than {_DEEPEST} lists and maps in each other"
+            )
         match value:
             case None | bool():
                 return value
@@ -152,16 +158,20 @@ class Fields:
 
     def _spend(self, value: Sized, name: str, budget: _Budget) -> None:
         if not budget.spend(len(value)):
-            raise self.error(
-                f"{name} has {len(value)} values, which are too many: with all others there may be "
-                f"{_MOST_VALUES}"
+            raise field_error(
+                self.error,
+                name,
+                f"has {len(value)} values, which are too many: with all others there may be "
+                f"{_MOST_VALUES}",
             )
 
     def _check_key(self, key: str, name: str) -> None:
         try:
             key.encode()
         except UnicodeEncodeError:
-            raise self.error(f"{name} has the key {short(key)}, which is not valid UTF-8") from None
+            raise field_error(
+                self.error, name, f"has the key {short(key)}, which is not valid UTF-8"
+            ) from None
 
     def prompt(self, value: object, name: str) -> str | list[Any]:
         """Return a prompt, sent or to be sent: a text, or a list of whole numbers of 32 bits."""
@@ -181,7 +191,9 @@ class Fields:
                 return value
             shape = getattr(value, "shape", ())
             if math.prod(shape) > _MOST_IDS:
-                raise self.error(f"{name} has {math.prod(shape)} items, too many for a message")
+                raise field_error(
+                    self.error, name, f"has {math.prod(shape)} items, too many for a message"
+                )
             return value.tolist()
 
     def token_ids(self, value: object, name: str, wanted: str = "a list of token ids") -> list[Any]:
@@ -191,7 +203,9 @@ class Fields:
             if not isinstance(value, Sequence) or isinstance(value, (str, *_BYTES)):
                 raise self.bad(name, value, wanted)
             if len(value) > _MOST_IDS:
-                raise self.error(f"{name} has {len(value)} token ids, too many for a message")
+                raise field_error(
+                    self.error, name, f"has {len(value)} token ids, too many for a message"
+                )
             items = list(islice(iter(value), len(value)))
         try:
             if bool in set(map(type, items)):

@@ -90,7 +90,8 @@ class GrammarCompiler:
         if made.error:
             raise InvalidRequestError(
                 f"output has a token that {form.field} does not allow: {made.error}; give the "
-                "tokens that were drawn with the same form"
+                "tokens that were drawn with the same form",
+                field="output",
             )
         return made
 
@@ -100,7 +101,8 @@ class GrammarCompiler:
         except ImportError:
             raise InvalidRequestError(
                 f"{form.field} is given: for outputs with a form llguidance is needed: "
-                f"`{install_extra('structured')}`"
+                f"`{install_extra('structured')}`",
+                field=form.field,
             ) from None
         tokens, grammar = self._token_table(), _grammar(form)
         if not is_harmless(form):
@@ -111,7 +113,8 @@ class GrammarCompiler:
         if compiled.is_error():
             raise InvalidRequestError(
                 f"{form.field} cannot be used: {short(str(compiled.get_error()).strip())}; "
-                "correct it, or make it simpler"
+                "correct it, or make it simpler",
+                field=form.field,
             )
         return compiled
 
@@ -175,4 +178,6 @@ def _grammar(form: StructuredOutput) -> str:
             try:
                 return LLMatcher.grammar_from_json_schema(text, overrides=JSON_LAYOUT)
             except ValueError as error:
-                raise InvalidRequestError(f"json_schema cannot be used: {short(error)}") from None
+                raise InvalidRequestError(
+                    f"json_schema cannot be used: {short(error)}", field="json_schema"
+                ) from None

@@ -140,5 +140,6 @@ def _item(pattern: str, i: int, reading: Reading) -> tuple[str, bool, int]:
 def _bad(pattern: str, part: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"json_schema has the pattern {short(pattern)}, of which {part!r} cannot be used: not all "
-        "who read patterns take it for the same; write it in another way, by ECMA 262"
+        "who read patterns take it for the same; write it in another way, by ECMA 262",
+        field="json_schema",
     )

@@ -93,10 +93,12 @@ def probe(
     except OSError as error:
         raise InvalidRequestError(
             f"{form.field} is large, and the process that is to try it cannot be started: {error}; "
-            "make it simpler"
+            "make it simpler",
+            field=form.field,
         ) from error
     if done is None or done.stdout != "compiled\n":
         raise InvalidRequestError(
             f"{form.field} cannot be used: to compile it takes more than {_SECONDS} s or "
-            f"{_BYTES >> 30} GiB; make it simpler"
+            f"{_BYTES >> 30} GiB; make it simpler",
+            field=form.field,
         )

@@ -69,7 +69,9 @@ def strict_schema(text: str) -> str:
                     schemas += _subschemas(key, value)
         return json.dumps(root, ensure_ascii=False)
     except RecursionError:
-        raise InvalidRequestError("json_schema is nested too deeply; make it simpler") from None
+        raise InvalidRequestError(
+            "json_schema is nested too deeply; make it simpler", field="json_schema"
+        ) from None
 
 
 def _take_away(schema: dict[str, Any], draft: str) -> None:
@@ -251,5 +253,6 @@ def _also(schema: dict[str, Any], other: dict[str, Any]) -> None:
 
 def _refused(key: str, value: Any, way_out: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"json_schema has {key} {short(value)}, which cannot be kept to the letter; {way_out}"
+        f"json_schema has {key} {short(value)}, which cannot be kept to the letter; {way_out}",
+        field="json_schema",
     )

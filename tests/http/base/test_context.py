@@ -26,7 +26,9 @@ class Reloaded:
     async def tokenize(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
         return ()
 
-    async def detokenize(self, ids: list[int]) -> str:
+    async def detokenize(self, ids: Any) -> Any:
+        if ids and isinstance(ids[0], list):
+            return [await self.detokenize(one) for one in ids]
         return f"{self.fingerprint} {ids}"
 
 

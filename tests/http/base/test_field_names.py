@@ -20,7 +20,7 @@ MESSAGES = [{"role": "user", "content": "Hi"}]
 
 def test_a_field_has_the_name_of_the_request() -> None:
     with pytest.raises(HttpError) as raised, fields_named(lambda: {"max_tokens": "most"}):
-        raise InvalidRequestError("max_tokens is -1; it must be more")
+        raise InvalidRequestError("max_tokens is -1; it must be more", field="max_tokens")
     assert (raised.value.status, raised.value.param) == (400, "most")
     assert raised.value.message == "most is -1; it must be more"
 

@@ -11,21 +11,26 @@ from pybatcher.http.base.http_error import HttpError, http_error, refusal
 @pytest.mark.parametrize(
     ("error", "status", "code", "param"),
     [
-        (errors.InvalidRequestError("stop is 3; it must be"), 400, "invalid_value", "stop"),
+        (errors.InvalidRequestError("stop is 3", field="stop"), 400, "invalid_value", "stop"),
         (
-            errors.InvalidRequestError("tools[0].name is 'a b'"),
+            errors.InvalidRequestError("tools[0].name is 'a b'", field="tools[0].name"),
             400,
             "invalid_value",
             "tools[0].name",
         ),
-        (errors.InvalidRequestError("Something else"), 400, "invalid_value", None),
+        (errors.InvalidRequestError("stop is 3"), 400, "invalid_value", None),
         (
-            errors.RequestTooLongError("prompt has 9 tokens"),
+            errors.RequestTooLongError("prompt has 9 tokens", field="prompt"),
             400,
             "context_length_exceeded",
             "prompt",
         ),
-        (errors.ModelFormatError("chat_template: stopped"), 400, "invalid_value", "chat_template"),
+        (
+            errors.ModelFormatError("chat_template: stopped", field="chat_template"),
+            400,
+            "invalid_value",
+            "chat_template",
+        ),
         (errors.QueueFullError("full", 0.25), 429, "queue_full", None),
         (errors.DeadlineExceededError("late"), 504, "deadline_exceeded", None),
         (errors.BatcherClosedError("closed"), 503, "unavailable", None),

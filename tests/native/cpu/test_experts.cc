@@ -32,8 +32,8 @@ struct Routed {
   Routed(Backend& backend, const std::vector<float>& logits, int n_experts, int k,
          const RoutingRule& rule, int max_rows = 0) {
     const int n_rows = static_cast<int>(logits.size()) / n_experts;
-    routing = backend.experts()->make_routing(std::max(n_rows, max_rows), n_experts, k);
-    backend.experts()->route(over(logits), n_rows, rule, routing);
+    routing = backend.experts().make_routing(std::max(n_rows, max_rows), n_experts, k);
+    backend.experts().route(over(logits), n_rows, rule, routing);
     const auto n_pairs = static_cast<size_t>(n_rows) * k;
     experts = integers(routing.experts, n_pairs);
     pairs = integers(routing.pairs, n_pairs);
@@ -109,7 +109,7 @@ struct Layer {
     Activations gathered = backend.make_activations(n_rows * k, n_in, dtype);
     std::vector<float> y(static_cast<size_t>(n_rows) * k * n_out, NAN);
     Buffer out = over(y);
-    ExpertOperations& operations = *backend.experts();
+    ExpertOperations& operations = backend.experts();
     operations.gather(from, n_rows, routed.routing, gathered);
     operations.matmul(gathered, n_rows, routed.routing,
                       operations.collect(matrices(backend, routed.begins)), out);
@@ -314,9 +314,9 @@ TEST(results_are_summed_in_the_order_of_the_experts) {
     }
   }
   Buffer out = over(x);
-  backend->experts()->combine(over(y), 2, routed.routing, kHidden, out, Store::kAdd);
+  backend->experts().combine(over(y), 2, routed.routing, kHidden, out, Store::kAdd);
   EXPECT(same_bits(x, expected));
-  backend->experts()->combine(over(y), 2, routed.routing, kHidden, out, Store::kSet);
+  backend->experts().combine(over(y), 2, routed.routing, kHidden, out, Store::kSet);
   EXPECT(same_bits(x, sums));
 }
 
@@ -329,7 +329,7 @@ TEST(a_shared_expert_counts_as_much_as_its_gate_says) {
   const std::vector<float> before = numbers(size_t(kRows) * kHidden, 8);
   std::vector<float> x = before;
   Buffer out = over(x);
-  backend->experts()->add_shared(over(y), over(logits), kRows, kHidden, out);
+  backend->experts().add_shared(over(y), over(logits), kRows, kHidden, out);
   for (size_t i = 0; i < x.size(); ++i) {
     const double share = 1.0 / (1.0 + std::exp(-double{logits[i / kHidden]}));
     EXPECT(std::abs(x[i] - (before[i] + share * y[i])) < 1e-6);
@@ -345,7 +345,7 @@ TEST(a_bounded_activation_is_close_to_double) {
       std::vector<float> x = numbers(static_cast<size_t>(kRows) * 2 * n, 7, 4.0f);
       x[0] = -200.0f;  // whose sigmoid is nearly zero
       Activations out = backend->make_activations(kRows, n, DType::kF32);
-      backend->experts()->clamped_swiglu(over(x), kRows, kAlpha, kLimit, out);
+      backend->experts().clamped_swiglu(over(x), kRows, kAlpha, kLimit, out);
       for (int r = 0; r < kRows; ++r) {
         const float* row = x.data() + static_cast<size_t>(r) * 2 * n;
         const std::vector<float> y = read_activations(out, *target, r);
@@ -368,7 +368,7 @@ TEST(a_bounded_activation_shows_what_is_no_number) {
       std::vector<float> x = {1.0f, 2.0f, 3.0f, 1.0f, 2.0f, 3.0f};
       x[bad] = NAN;
       Activations out = backend->make_activations(1, 3, DType::kF32);
-      backend->experts()->clamped_swiglu(over(x), 1, 1.0f, 7.0f, out);
+      backend->experts().clamped_swiglu(over(x), 1, 1.0f, 7.0f, out);
       const std::vector<float> y = read_activations(out, *target, 0);
       for (int i = 0; i < 3; ++i) EXPECT_EQ(std::isnan(y[i]), i == bad % 3);
     }

@@ -7,7 +7,6 @@
 
 #include "check.h"
 #include "engine/engine.h"
-#include "naive_backend.h"
 #include "tiny_model.h"
 
 namespace pb::test {
@@ -89,14 +88,6 @@ TEST(config_refuses_norms_in_the_stream_where_there_are_none) {
   EXPECT(says(config));
   bert().config.validate();
   windowed().config.validate();
-}
-
-TEST(a_device_without_encoders_says_so) {
-  NaiveBackend backend;
-  const TinyModel model = bert();
-  const std::string message = refusal(
-      ErrorCode::kConfig, [&] { load_weights(model.config, model.tensors, DType::kF32, backend); });
-  EXPECT(message.find("cannot run encoders (bert)") != std::string::npos);
 }
 
 TEST(rows_see_what_follows_them) {

@@ -136,18 +136,6 @@ TEST(weights_are_of_each_layers_shape) {
                          "layers.3.k_norm.weight");
 }
 
-TEST(a_device_whose_layers_are_all_alike_says_so) {
-  class Alike : public NaiveBackend {
-    bool varies_layers() const override { return false; }
-  };
-  Alike backend;
-  TinyModel model = varied_model();
-  const auto load = [&] { load_weights(model.config, model.tensors, DType::kF32, backend); };
-  expect_named(refusal(ErrorCode::kConfig, load), "gemma4");
-  const TinyModel alike = gemma_model();
-  load_weights(alike.config, alike.tensors, DType::kF32, backend);
-}
-
 TEST(the_cpu_computes_what_the_formulas_say) {
   const TinyModel model = varied_model();
   const auto naive = make_engine(model, DType::kF32, std::make_unique<NaiveBackend>());

@@ -12,7 +12,6 @@
 #include "counted_heap.h"
 #include "model/forward.h"
 #include "model/moe.h"
-#include "naive_backend.h"
 #include "tiny_model.h"
 
 namespace pb::test {
@@ -157,39 +156,6 @@ TEST(weights_of_a_shared_expert_are_checked) {
                          "layers.1.shared_gate", shared_expert_model);
   expect_config_refused([](ModelConfig& c) { c.moe.shared_expert = c.moe.beside_mlp = true; },
                         "moe.shared_expert");
-}
-
-TEST(a_device_without_experts_says_so) {
-  NaiveBackend backend;
-  const TinyModel model = moe_model();
-  const std::string message = refusal(
-      ErrorCode::kConfig, [&] { load_weights(model.config, model.tensors, DType::kF32, backend); });
-  EXPECT(message.find("qwen3_moe") != std::string::npos);
-}
-
-TEST(a_device_without_the_norms_around_experts_says_so) {
-  class WithoutEncoders : public NaiveBackend {
-   public:
-    ExpertOperations* experts() override { return cpu->experts(); }
-    std::unique_ptr<Backend> cpu = make_cpu_backend(1);
-  } backend;
-  const auto loaded = [&](const TinyModel& model) {
-    return refusal(ErrorCode::kConfig,
-                   [&] { load_weights(model.config, model.tensors, DType::kF32, backend); });
-  };
-  EXPECT(loaded(beside_model()).find("mixtures of experts (gemma4)") != std::string::npos);
-  EXPECT(loaded(moe_model()) == "(nothing thrown)");
-}
-
-TEST(a_device_without_sinks_says_so) {
-  class WithoutSinks : public NaiveBackend {
-    bool has_attention_sinks() const override { return false; }
-  } backend;
-  TinyModel model = rotary_model();
-  model.add("layers.1.sinks.weight", model.config.n_heads, 1);
-  const std::string message = refusal(
-      ErrorCode::kConfig, [&] { load_weights(model.config, model.tensors, DType::kF32, backend); });
-  EXPECT(message.find("attention with sinks (qwen3)") != std::string::npos);
 }
 
 TEST(passes_with_experts_leave_no_trace) {

@@ -11,7 +11,6 @@
 
 #include "check.h"
 #include "engine/engine.h"
-#include "naive_backend.h"
 #include "tiny_model.h"
 
 namespace pb::test {
@@ -190,13 +189,6 @@ TEST(weights_are_looked_for_and_looked_at) {
         "layers.1.attn_gate.weight"}) {
     expect_looked_at(recurrent_model, name);
   }
-}
-
-TEST(a_device_without_recurrent_layers_says_so) {
-  NaiveBackend backend;
-  const TinyModel model = recurrent_model();
-  const auto load = [&] { load_weights(model.config, model.tensors, DType::kF32, backend); };
-  expect_named(refusal(ErrorCode::kConfig, load), "recurrent layers");
 }
 
 TEST(passes_and_threads_leave_no_trace) {

@@ -123,7 +123,7 @@ class DeltaRig final : public StateRig<DeltaShape> {
                            .decay = &decay_,
                            .decay_bias = &decay_bias_,
                            .norm = &norm_};
-    backend->recurrent()->delta_rule(x, n_rows, layer, states, y);
+    backend->recurrent().delta_rule(x, n_rows, layer, states, y);
   }
 
   Vector convolution_, decay_, decay_bias_;

@@ -196,6 +196,11 @@ void DeviceDouble::norm(const Buffer& x, Rows rows, const Norm& norm, Activation
   inner_->norm(x, rows, norm, out);
 }
 
+void DeviceDouble::norm_in_place(Buffer& x, int n_rows, const Norm& norm) {
+  const Operation operation(*this);
+  inner_->norm_in_place(x, n_rows, norm);
+}
+
 void DeviceDouble::norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) {
   const Operation operation(*this);
   inner_->norm_add(y, n_rows, norm, x);

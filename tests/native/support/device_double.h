@@ -54,7 +54,6 @@ class DeviceDouble : public Backend {
   DType kept_dtype(DType tensor) const override { return inner_->kept_dtype(tensor); }
   int max_head_dim() const override { return inner_->max_head_dim(); }
   bool takes_odd_heads() const override { return inner_->takes_odd_heads(); }
-  bool varies_layers() const override { return inner_->varies_layers(); }
   bool shares_activations(DType a, DType b) const override {
     return inner_->shares_activations(a, b);
   }
@@ -80,6 +79,7 @@ class DeviceDouble : public Backend {
   void embed(const Matrix& table, float scale, Buffer& x) override;
   void embed_add(const Matrix& table, Buffer& x) override;
   void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override;
+  void norm_in_place(Buffer& x, int n_rows, const Norm& norm) override;
   void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) override;
   void round(const Buffer& x, int n_rows, Activations& out) override;
   void permute(const Activations& x, int n_rows, const Buffer& order, Activations& out) override;
@@ -94,6 +94,9 @@ class DeviceDouble : public Backend {
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
+  // Not wrapped: an operation of a pass would touch closed pages, which ends the program.
+  ExpertOperations& experts() override { return inner_->experts(); }
+  RecurrentOperations& recurrent() override { return inner_->recurrent(); }
   void copy_block(KvStorage& kv, int from, int to) override;
   void finish(Heartbeat& heartbeat) override;
   void restart() override;

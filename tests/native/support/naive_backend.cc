@@ -118,6 +118,12 @@ void NaiveBackend::norm(const Buffer& x, Rows rows, const Norm& norm, Activation
   }
 }
 
+void NaiveBackend::norm_in_place(Buffer& x, int n_rows, const Norm& norm) {
+  for (int r = 0; r < n_rows; ++r) {
+    normalise(x.as<float>() + int64_t{r} * norm.weight.size, norm.weight.size, norm);
+  }
+}
+
 void NaiveBackend::norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) {
   const int n = norm.weight.size;
   for (int r = 0; r < n_rows; ++r) {

@@ -31,8 +31,6 @@ class NaiveBackend : public Backend {
   std::string device() const override { return "cpu"; }
   std::string target() const override { return "naive"; }
   int n_threads() const override { return 1; }
-  bool has_attention_sinks() const override { return true; }
-  bool varies_layers() const override { return true; }
 
   PackedMatrix pack(std::span<const TensorView> parts, std::span<const TensorView> biases,
                     DType dtype) override;
@@ -52,6 +50,7 @@ class NaiveBackend : public Backend {
   void embed(const Matrix& table, float scale, Buffer& x) override;
   void embed_add(const Matrix& table, Buffer& x) override;
   void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override;
+  void norm_in_place(Buffer& x, int n_rows, const Norm& norm) override;
   void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) override;
   void round(const Buffer& x, int n_rows, Activations& out) override;
   void permute(const Activations& x, int n_rows, const Buffer& order, Activations& out) override;
@@ -66,6 +65,12 @@ class NaiveBackend : public Backend {
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
+  // The formulas of experts and of recurrent layers are in expert_fixture.h, delta_fixture.h and
+  // short_conv_fixture.h: no model with such layers is loaded for this backend.
+  ExpertOperations& experts() override { throw Error(ErrorCode::kConfig, "naive: no experts"); }
+  RecurrentOperations& recurrent() override {
+    throw Error(ErrorCode::kConfig, "naive: no recurrent layers");
+  }
   void copy_block(KvStorage& kv, int from, int to) override;
   void finish(Heartbeat&) override {}
   void restart() override {}

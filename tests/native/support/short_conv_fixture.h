@@ -59,7 +59,7 @@ class ShortConvRig final : public StateRig<ShortConvShape> {
  private:
   void compute(const Buffer& x, int n_rows, Buffer& y) override {
     const ShortConvLayer layer{.shape = shape, .layer = 1, .convolution = &convolution_};
-    backend->recurrent()->short_conv(x, n_rows, layer, states, y);
+    backend->recurrent().short_conv(x, n_rows, layer, states, y);
   }
 
   Vector convolution_;

@@ -98,7 +98,7 @@ class StateRig {
     pass.block_size = kBlock;
     backend->prepare(pass);
     kv_ = backend->make_kv(kBlocks, kBlock, 1, 1, 4, DType::kF32);
-    states = backend->recurrent()->make_states(kBlocks, 2, shape);
+    states = backend->recurrent().make_states(kBlocks, 2, shape);
     states.block_size = kBlock;
     states.group = 1;
   }

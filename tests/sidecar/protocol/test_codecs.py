@@ -28,6 +28,7 @@ from pybatcher.calls.questions import (
     Describe,
     DescribeModel,
     Detokenize,
+    DetokenizeEach,
     EmbedTexts,
     ListPrefixes,
     ReadHealth,
@@ -92,6 +93,8 @@ def test_tokens_are_asked_for_as_they_were_written() -> None:
     alone = Tokenize(content="hi", add_special_tokens=False)
     assert crossed(alone) == alone
     assert crossed(Detokenize(token_ids=(1, 2))) == Detokenize(token_ids=[1, 2])
+    several = DetokenizeEach(token_ids=[[1, 2], [3]])
+    assert crossed(several) == several
 
 
 def test_what_has_no_params_is_read_whatever_there_is() -> None:
@@ -134,6 +137,8 @@ def test_whatever_is_asked_for_is_read_or_refused(
         ("remove_prefix", [5], "name is 5"),
         ("tokenize", [5], "prompt is 5"),
         ("detokenize", ["ab"], "token_ids is 'ab'"),
+        ("detokenize_each", ["ab"], "token_ids is 'ab'"),
+        ("detokenize_each", [[[1], 5]], r"token_ids\[1\] is 5"),
         ("reload", [{}, {}], r"must be \[changes\?\]"),
         ("reload", [5], "changes is 5"),
     ],

@@ -115,6 +115,18 @@ def test_without_a_type_the_code_decides(code: str, kind: type[PybatcherError]) 
     assert "no" in str(got)
 
 
+def test_the_field_of_an_error_crosses_and_may_be_missing() -> None:
+    sent = error_to_wire(InvalidRequestError("stop[2] is 5", field="stop[2]"))
+    assert sent["field"] == "stop[2]"
+    assert error_from_wire(over_the_wire(sent)).field == "stop[2]"
+    del sent["field"]  # as a peer of an older version sends it
+    assert error_from_wire(over_the_wire(sent)).field is None
+    assert "field" not in error_to_wire(InvalidRequestError("stop is 5"))
+    long = error_to_wire(InvalidRequestError("no", field="\ud800" * 5000))["field"]
+    assert len(long) == LONGEST_MESSAGE
+    assert error_from_wire({**sent, "field": 5}).field is None
+
+
 def test_a_type_that_is_no_error_of_ours_does_not_count() -> None:
     for name in ("annotations", "Exception", "__doc__", "ValueError"):
         got = error_from_wire({"code": "too_long", "message": "no", "type": name})

@@ -94,7 +94,9 @@ class GrammarRules:
             strict = strict_schema(json.dumps({**schema}))
         except InvalidRequestError as error:
             said = str(error).removeprefix("json_schema")
-            raise InvalidRequestError(f"tools: the schema of some parameters{said}") from None
+            raise InvalidRequestError(
+                f"tools: the schema of some parameters{said}", field="tools"
+            ) from None
         return self.strict_json(strict, _LAYOUT)
 
     def strict_json(self, schema: str, layout: Mapping[str, Any]) -> str:

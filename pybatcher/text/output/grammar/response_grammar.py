@@ -58,7 +58,8 @@ def response_grammar(
     if not format.calls:
         raise InvalidRequestError(
             f"tool_choice: the model's format ({format.name}) has no calls of tools, so that "
-            "none can be required; tools must be left out"
+            "none can be required; tools must be left out",
+            field="tool_choice",
         )
     syntax = format.calls[0]
     calls = calls_of(rules, format, chosen, parallel=parallel)
@@ -121,7 +122,8 @@ def _reasoned(rules: GrammarRules, close: str, budget: str) -> str:
     if not rules.is_special(close):
         raise InvalidRequestError(
             f"max_reasoning_tokens: the model ends its reasoning with {close!r}, which is no token "
-            "of its tokenizer, so that its length cannot be limited; leave it out"
+            "of its tokenizer, so that its length cannot be limited; leave it out",
+            field="max_reasoning_tokens",
         )
     return f"{rules.rule(ANY_TEXT, options=budget)} {rules.literal(close)}"
 

@@ -41,7 +41,8 @@ def describe_function(function: Callable[..., Any], where: str) -> dict[str, Any
     except Exception as error:  # no function, or one whose own attributes raise
         raise InvalidRequestError(
             f"{where} is {short(function)}, of which no signature can be read; it must be a "
-            "function with a name, or a dict that describes the tool"
+            "function with a name, or a dict that describes the tool",
+            field=where,
         ) from error
     hints = _hints(function, where)
     description, texts = read_docstring(docstring)
@@ -52,7 +53,8 @@ def describe_function(function: Callable[..., Any], where: str) -> dict[str, Any
         if parameter.kind not in _BY_NAME:
             raise InvalidRequestError(
                 f"{where} has the parameter {parameter}; a tool's arguments come by name, so it "
-                "must be one that has a name"
+                "must be one that has a name",
+                field=where,
             )
         kind = hints.get(parameter.name, Any)
         schema = builder.schema(kind, f"{where}.{parameter.name}")
@@ -81,7 +83,8 @@ def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
     except Exception as error:  # a name that is not defined, or anything that an annotation runs
         raise InvalidRequestError(
             f"{where} has annotations that cannot be read ({type(error).__name__}: {error}); they "
-            "must name types that its module knows"
+            "must name types that its module knows",
+            field=where,
         ) from error
 
 

@@ -72,7 +72,8 @@ def read_tool_choice(choice: object, tools: Sequence[ToolSpec]) -> ToolChoice:
 def _of_mode(mode: Any, names: tuple[str, ...]) -> ToolChoice:
     if mode == "required" and not names:
         raise InvalidRequestError(
-            "tool_choice is 'required' and there are no tools; tools must have at least one"
+            "tool_choice is 'required' and there are no tools; tools must have at least one",
+            field="tool_choice",
         )
     return ToolChoice(mode if names else "none", names)
 

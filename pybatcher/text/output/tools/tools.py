@@ -67,7 +67,8 @@ def read_tools(tools: object) -> tuple[ToolSpec, ...]:
         if spec.name in found:
             raise InvalidRequestError(
                 f"{where}.name is {spec.name!r}, which another tool has already; each tool must "
-                "have a name of its own"
+                "have a name of its own",
+                field=f"{where}.name",
             )
         found[spec.name] = spec
     return tuple(found.values())
@@ -97,7 +98,8 @@ def _read(tool: object, where: str, reader: PlainReader) -> ToolSpec:
     if callable(tool):
         return _checked(describe_function(tool, where), where, tool)
     raise InvalidRequestError(
-        f"{where} is {type_name(tool)}; it must be a function or a dict that describes one"
+        f"{where} is {type_name(tool)}; it must be a function or a dict that describes one",
+        field=where,
     )
 
 
@@ -115,7 +117,8 @@ def _described(tool: Mapping[Any, Any], where: str, reader: PlainReader) -> dict
     if not isinstance(function, dict):
         raise InvalidRequestError(
             f"{where}.function is {type_name(function)}; it must be a mapping with name, "
-            "description and parameters"
+            "description and parameters",
+            field=f"{where}.function",
         )
     return function
 
@@ -144,14 +147,17 @@ def _parameters(schema: object, where: str) -> dict[str, Any]:
     if schema is None:
         return dict(_NO_PARAMETERS)
     if not isinstance(schema, Mapping):
-        raise InvalidRequestError(f"{where} is {type_name(schema)}; it must be a JSON schema")
+        raise InvalidRequestError(
+            f"{where} is {type_name(schema)}; it must be a JSON schema", field=where
+        )
     with REQUEST.reading(where, schema, "a JSON schema"):
         plain = PlainReader("the schema is too large", most=_MAX_UNITS).mapping(schema, where, 0)
     try:
         json.dumps(plain, allow_nan=False)
     except ValueError as error:  # infinities
         raise InvalidRequestError(
-            f"{where} has a number that JSON cannot say ({error}); it must be a JSON schema"
+            f"{where} has a number that JSON cannot say ({error}); it must be a JSON schema",
+            field=where,
         ) from None
     plain.setdefault("type", "object")
     if plain["type"] != "object":
@@ -159,7 +165,8 @@ def _parameters(schema: object, where: str) -> dict[str, Any]:
     properties, required = plain.setdefault("properties", {}), plain.get("required", [])
     if not isinstance(properties, dict):
         raise InvalidRequestError(
-            f"{where}.properties is {short(properties)}; it must map names to schemas"
+            f"{where}.properties is {short(properties)}; it must map names to schemas",
+            field=f"{where}.properties",
         )
     for name, one in properties.items():
         if not isinstance(one, (dict, bool)):

@@ -64,7 +64,9 @@ class SchemaBuilder:
     def schema(self, kind: Any, where: str) -> Schema:
         """Return the schema of a type. where: names it in errors. Raises InvalidRequestError."""
         if len(self._inside) > _MAX_DEPTH:
-            raise InvalidRequestError(f"{where} is nested more than {_MAX_DEPTH} levels deep")
+            raise InvalidRequestError(
+                f"{where} is nested more than {_MAX_DEPTH} levels deep", field=where
+            )
         try:
             if kind in _PLAIN:
                 return dict(_PLAIN[kind])
@@ -75,7 +77,8 @@ class SchemaBuilder:
         if any(kind is one for one in self._inside):
             raise InvalidRequestError(
                 f"{where} is {short(kind)}, which contains itself; give the tool as a dict with "
-                "the schema of its parameters"
+                "the schema of its parameters",
+                field=where,
             )
         self._inside.append(kind)
         try:
@@ -105,7 +108,7 @@ class SchemaBuilder:
         if origin in _MAPPINGS:
             if arguments[0] is not str:
                 raise InvalidRequestError(
-                    f"{where} is {short(kind)}; the keys of a mapping must be str"
+                    f"{where} is {short(kind)}; the keys of a mapping must be str", field=where
                 )
             values = self.schema(arguments[1], f"{where}[]")
             return {"type": "object", "additionalProperties": values}
@@ -167,7 +170,8 @@ class SchemaBuilder:
             if self.definitions.setdefault(name, definition) != definition:
                 raise InvalidRequestError(
                     f"{where} is {short(kind)}, and two different types are called {name}; give "
-                    "one of them another name"
+                    "one of them another name",
+                    field=where,
                 )
         return schema
 
@@ -175,7 +179,8 @@ class SchemaBuilder:
         return InvalidRequestError(
             f"{where} is {short(kind)}, which has no JSON schema here; it must be made of plain "
             "types, enums, TypedDicts and dataclasses (other types need pydantic), or give the "
-            "tool as a dict with the schema of its parameters"
+            "tool as a dict with the schema of its parameters",
+            field=where,
         )
 
 
@@ -205,10 +210,13 @@ def _enumeration(values: list[Any], where: str) -> Schema:
         if not (value is None or isinstance(value, (str, int, float, bool))) or not plain:
             raise InvalidRequestError(
                 f"{where} has the value {short(value)}; it must be a text, a number, a truth value "
-                "or None"
+                "or None",
+                field=where,
             )
     if not plain:
-        raise InvalidRequestError(f"{where} is an enum without values; it must have at least one")
+        raise InvalidRequestError(
+            f"{where} is an enum without values; it must have at least one", field=where
+        )
     kinds = {type(value) for value in plain}
     kind = _PLAIN.get(kinds.pop(), {}) if len(kinds) == 1 else {}
     return {**kind, "enum": plain}
@@ -220,5 +228,6 @@ def _hints(kind: Any, where: str) -> dict[str, Any]:
     except Exception as error:  # a name that is not defined, or anything that an annotation runs
         raise InvalidRequestError(
             f"{where} has annotations that cannot be read ({type(error).__name__}: {error}); they "
-            "must name types that its module knows"
+            "must name types that its module knows",
+            field=where,
         ) from error
