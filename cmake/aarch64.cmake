@@ -1,5 +1,5 @@
-# A toolchain file: builds for 64-bit ARM on another Linux, and has ctest run programs under qemu.
-# Debian's packages: g++-aarch64-linux-gnu and qemu-user. QEMU_CPU names the CPU (default: max).
+# Toolchain file for 64-bit ARM on another Linux; ctest runs programs under qemu. It needs Debian's
+# packages g++-aarch64-linux-gnu and qemu-user. QEMU_CPU names the CPU (default: max).
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)

@@ -1,16 +1,17 @@
-# Whether the build has CUDA, by PYBATCHER_CUDA: AUTO takes it where nvcc works, ON insists, OFF does
-# not look. Sets PB_CUDA_TOOLKIT (nvcc's version), PB_CUDA_ARCHITECTURES (80;89;...), and in a build
-# without CUDA, where both are empty, PB_CUDA_PROBLEM: why. One line of output, whatever it finds.
-# Runs as a script too: cmake -DPYBATCHER_CUDA=ON -P cmake/cuda.cmake
+# Decides whether the build has CUDA, by PYBATCHER_CUDA: AUTO uses nvcc if it works, ON fails without it,
+# OFF does not look for it. Sets PB_CUDA_TOOLKIT (nvcc's version) and PB_CUDA_ARCHITECTURES (80;89;...); in
+# a build without CUDA both are empty, and PB_CUDA_PROBLEM has the reason. Prints one line.
+# It also runs as a script: cmake -DPYBATCHER_CUDA=ON -P cmake/cuda.cmake
 
 set(PYBATCHER_CUDA AUTO CACHE STRING "Build with CUDA: AUTO (where nvcc works), ON or OFF")
 set_property(CACHE PYBATCHER_CUDA PROPERTY STRINGS AUTO ON OFF)
 
-# sm_100 where nvcc knows it (12.8 and newer); no PTX, which the driver would compile at the start.
+# sm_100 is compiled if nvcc supports it (12.8 and newer). PTX is not included, because the driver would
+# compile it at the start.
 set(PB_CUDA_REQUIRED 80 89 90)
 set(PB_CUDA_WHERE_KNOWN 100)
 
-# The compiler of CMake's own variables, or one on PATH, or where NVIDIA's installer puts it.
+# Finds the compiler of CMake's own variables, one on PATH, or the one of NVIDIA's installer.
 function(pb_find_nvcc)
   if(NOT CMAKE_CUDA_COMPILER AND NOT "$ENV{CUDACXX}" STREQUAL "")
     set(CMAKE_CUDA_COMPILER "$ENV{CUDACXX}" CACHE FILEPATH "CUDA compiler")
@@ -28,7 +29,7 @@ function(pb_try_nvcc nvcc)
     return()
   endif()
   set(version "${CMAKE_MATCH_1}")
-  if(version VERSION_LESS 12)  # the first with C++20
+  if(version VERSION_LESS 12)  # 12 is the first with C++20
     set(PB_CUDA_PROBLEM "${nvcc} is of version ${version}, and 12 is the oldest that will do"
         PARENT_SCOPE)
     return()
@@ -42,7 +43,7 @@ function(pb_try_nvcc nvcc)
   endforeach()
 
   set(tried "${nvcc} ${version} ${architectures}")
-  if(NOT PB_CUDA_WORKS STREQUAL tried)  # compiling takes seconds: once is enough
+  if(NOT PB_CUDA_WORKS STREQUAL tried)  # tried once, because compiling takes seconds
     set(flags "")
     foreach(architecture ${architectures})
       list(APPEND flags "-gencode=arch=compute_${architecture},code=sm_${architecture}")

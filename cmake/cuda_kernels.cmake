@@ -1,9 +1,9 @@
-# Compiles csrc/cuda/image/kernels.cu for every architecture of PB_CUDA_ARCHITECTURES and gives the
-# image to a library, as kernel_image(). That takes minutes, so a build has to ask for it by
-# PYBATCHER_CUDA=ON; all others have an empty image. Needs cmake/cuda.cmake.
+# Compiles csrc/cuda/image/kernels.cu for every architecture of PB_CUDA_ARCHITECTURES and adds the
+# image to a library, as kernel_image(). That takes minutes, so it needs PYBATCHER_CUDA=ON; all other
+# builds have an empty image. Needs cmake/cuda.cmake.
 
-# What nvcc compiles kernels with, here and in tools/check_kernels.py. -fmad=false: a*b + c is one
-# rounding where the code says fma and two where it does not (invariant 1).
+# The options of nvcc for kernels, here and in tools/check_kernels.py. -fmad=false: a*b + c rounds
+# once where the code says fma and twice elsewhere (invariant 1).
 set(PB_NVCC_FLAGS -std=c++20 -O3 -fmad=false -Werror all-warnings)
 
 function(pb_add_cuda_kernels target)
@@ -13,8 +13,8 @@ function(pb_add_cuda_kernels target)
   if(PB_CUDA_TOOLKIT AND PYBATCHER_CUDA STREQUAL "ON")
     set(PB_HAS_KERNEL_IMAGE 1)
     set(source ${CMAKE_CURRENT_SOURCE_DIR}/csrc/cuda/image/kernels.cu)
-    # Of 9.0 with wgmma, which sm_90a alone has: every GPU of 9.0 is one. All others have code of the
-    # same PTX: making it takes longer than what ptxas makes of it.
+    # Compute capability 9.0 is compiled as sm_90a, which has wgmma; every GPU of 9.0 supports it. All
+    # other architectures share one PTX, because generating it takes longer than ptxas.
     set(of_80 ${PB_CUDA_ARCHITECTURES})
     list(REMOVE_ITEM of_80 90)
     list(TRANSFORM of_80 PREPEND "sm_")

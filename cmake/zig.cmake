@@ -1,7 +1,7 @@
-# A toolchain file: compiles with zig's clang and libc++ for PB_ZIG_TARGET, a triple of zig's as
-# x86_64-linux-gnu.2.28, whose end is the oldest glibc that what is built runs with. PB_ZIG is the zig
-# of the ziglang package: python -c 'import ziglang; print(ziglang.__path__[0] + "/zig")'. CMake wants
-# tools as single programs, so they are small scripts in the build folder.
+# Toolchain file for zig's clang and libc++. PB_ZIG_TARGET is one of zig's triples, such as
+# x86_64-linux-gnu.2.28, which ends with the oldest supported glibc. PB_ZIG is the zig of the ziglang
+# package: python -c 'import ziglang; print(ziglang.__path__[0] + "/zig")'. CMake requires single programs
+# as tools, so the build folder has small scripts for them.
 foreach(variable PB_ZIG PB_ZIG_TARGET)
   if(NOT DEFINED ${variable})
     message(FATAL_ERROR "cmake/zig.cmake needs -D${variable}=...")
@@ -24,11 +24,11 @@ foreach(tool c++ cc ar ranlib)
     set(words ${tool})
     set(translated "")
     if(tool MATCHES "^c")
-      # An architecture as gcc has it (armv8.2-a+dotprod) is a CPU with features for zig.
+      # Converts gcc's name of an architecture (armv8.2-a+dotprod) to zig's CPU with features.
       string(APPEND translated "for word; do\n  shift\n  case $word in -march=armv8.2-a*) "
                                "word=-mcpu=generic+v8_2a\${word#-march=armv8.2-a};; esac\n"
                                "  set -- \"$@\" \"$word\"\ndone\n")
-      # Pragmas name warnings of gcc.
+      # Pragmas in the code name warnings of gcc.
       string(APPEND words " -target ${PB_ZIG_TARGET} -Wno-unknown-warning-option")
     endif()
     file(WRITE ${tools}/${tool} "#!/bin/sh\n${translated}exec '${PB_ZIG}' ${words} \"$@\"\n")
