@@ -268,7 +268,8 @@ def make_module(
     """Make a transformers module with random weights, in eval mode.
 
     architecture: one of ARCHITECTURES or ENCODERS, or "internlm3", "ministral" or
-        "granitemoehybrid", which differ from llama, mistral and granite in their files only.
+        "granitemoehybrid", which differ from llama, mistral and granite in their files only; or any
+        `model_type` of a causal language model that transformers has.
     dtype: "float32", "bfloat16" or "float16".
     overrides: fields of the transformers configuration. Biases and norm weights are
     random too, so that outputs differ where one is not applied. Norms of Gemma 2 and 3 multiply
@@ -277,21 +278,28 @@ def make_module(
     import torch
     import transformers
 
-    config_class, model_class = _CLASSES[architecture]
-    settings = {"bos_token_id": 0, "eos_token_id": 1, **_DEFAULTS[architecture], **overrides}
+    defaults = _DEFAULTS.get(architecture, {**_ROTARY, "pad_token_id": None})
+    settings = {"bos_token_id": 0, "eos_token_id": 1, **defaults, **overrides}
     if "layer_types" in settings and "layer_types" not in overrides:
         settings["layer_types"] = settings["layer_types"][: settings["num_hidden_layers"]]
     if architecture == "gemma4":
         n_layers = _DEFAULTS["gemma4"]["num_hidden_layers"]
         fewer = {} if settings["num_hidden_layers"] >= n_layers else {"num_kv_shared_layers": 0}
         settings |= {"vocab_size_per_layer_input": settings["vocab_size"], **fewer, **overrides}
-    config = getattr(transformers, config_class)(**settings)
+    if architecture in _CLASSES:
+        config_class, model_class = _CLASSES[architecture]
+        config = getattr(transformers, config_class)(**settings)
+    else:
+        config = transformers.AutoConfig.for_model(architecture, **settings)
+        model_class = transformers.AutoModelForCausalLM._model_mapping[type(config)].__name__
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = getattr(transformers, model_class)(config)
         with torch.no_grad():
             for name, parameter in module.named_parameters():
-                if parameter.ndim == 1 or name.endswith("_bias"):
+                if name.endswith("e_score_correction_bias"):
+                    parameter.uniform_(-0.2, 0.2)
+                elif parameter.ndim == 1 or name.endswith("_bias"):
                     is_factor = name.endswith(("weight", "scale"))
                     centre = 1.0 if is_factor and architecture not in _PLUS_ONE else 0.0
                     if name.endswith("linear_attn.norm.weight"):
@@ -306,7 +314,7 @@ def make_module(
             for name, buffer in module.named_buffers():
                 if name.endswith("layer_scalar"):
                     buffer.copy_(torch.empty_like(buffer).uniform_(0.5, 1.5))
-                if name.endswith("expert_bias"):
+                if name.endswith(("expert_bias", "e_score_correction_bias")):
                     buffer.copy_(torch.empty_like(buffer).uniform_(-0.2, 0.2))
             for parameter in module.parameters():  # the rotary buffers stay float32
                 parameter.data = parameter.data.to(getattr(torch, dtype))

@@ -15,6 +15,7 @@ from family_shapes import (
 )
 from gemma4_shapes import GEMMA4, gemma4_shape
 from llama_like_shapes import LLAMA_LIKE, llama_like_shape
+from more_shapes import MORE, more_shape
 
 __all__ = ["FAMILIES", "SEEDS", "random_shape"]
 
@@ -54,6 +55,9 @@ def _scaled(rope_type: str, **fields: float) -> dict[str, Any]:
 
 def random_shape(family: str, seed: int) -> tuple[str, dict[str, Any]]:
     """The architecture of a family and a random configuration of it."""
+    if family in MORE:
+        rng = np.random.default_rng([*family.encode(), seed])
+        return more_shape(family, rng, _rotary(rng))
     rng = np.random.default_rng([FAMILIES.index(family), seed])
     shape = _rotary(rng)
     if family in LLAMA_LIKE:

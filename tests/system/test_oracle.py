@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from engine_helpers import ATTENDING_IN_BF16, TARGETS
+from more_shapes import MORE
 from numpy.typing import NDArray
 from random_shapes import FAMILIES, SEEDS, random_shape
 
@@ -95,7 +96,7 @@ def distance(logits: Floats, expected: Floats) -> Floats:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *MORE])
 def test_f32(tmp_path: Path, family: str, seed: int) -> None:
     check_f32(tmp_path, family, seed)
 

@@ -150,17 +150,20 @@ def read_rotary_dim(fields: Fields, head_dim: int) -> int:
     return rotary_dim
 
 
-def rotary_order(head_dim: int, rotary_dim: int) -> tuple[int, ...]:
+def rotary_order(head_dim: int, rotary_dim: int, *, interleaved: bool = False) -> tuple[int, ...]:
     """Return the order of a head's rows in which row i turns with row i + head_dim / 2.
 
-    In the checkpoint, row i < rotary_dim / 2 turns with row i + rotary_dim / 2, and the rows
-    after those stay; pairs of them have frequency 0 here. () where all turn.
+    In the checkpoint, row i < rotary_dim / 2 turns with row i + rotary_dim / 2, or, if rows are
+    interleaved, row 2i with row 2i + 1. The rows after those stay; pairs of them have frequency 0
+    here. () where the order is that of the checkpoint.
     """
     half, kept = rotary_dim // 2, (head_dim - rotary_dim) // 2
-    if kept == 0:
+    if kept == 0 and not interleaved:
         return ()
-    low = (*range(half), *range(rotary_dim, rotary_dim + kept))
-    high = (*range(half, rotary_dim), *range(rotary_dim + kept, head_dim))
+    first = range(0, rotary_dim, 2) if interleaved else range(half)
+    second = range(1, rotary_dim, 2) if interleaved else range(half, rotary_dim)
+    low = (*first, *range(rotary_dim, rotary_dim + kept))
+    high = (*second, *range(rotary_dim + kept, head_dim))
     return low + high
 
 

@@ -26,7 +26,7 @@ from ..checkpoints.tensors import TensorRule
 from ..parts import experts, llama_like
 from ..parts.family import Family
 from ..parts.gguf_contents import GgufContents
-from ..parts.gguf_experts import GgufExperts
+from ..parts.gguf_experts import GgufExperts, expert_bias_rules
 from ..parts.gguf_experts import expert_rules as gguf_expert_rules
 from ..parts.gguf_keys import ArchitectureKeys
 from ..parts.gguf_llama import gguf_blueprint, read_gguf_config
@@ -276,7 +276,7 @@ def _gguf_blueprint(contents: GgufContents, config: ModelConfig) -> Blueprint:
         conv_size = keys.integer("shortconv.l_cache", _MIN_CONV_SIZE, MAX_CONV_SIZE)
         in_layer = tuple(n == 0 for n in _kv_heads(keys).tolist())
         config = _with_short_conv(config, conv_size, in_layer)
-    rules = (*_gguf_rules(config), *_gguf_expert_biases(contents, config))
+    rules = (*_gguf_rules(config), *expert_bias_rules(config, contents.tensors))
     return gguf_blueprint(contents, config, rules)
 
 
@@ -286,14 +286,6 @@ def _gguf_rules(config: ModelConfig) -> Iterator[TensorRule]:
         source = gguf_name(rule.name, GGUF_NAMES)
         yield replace(rule, source=source, shape=shape, squeezed=False)
     yield from gguf_expert_rules(config)
-
-
-def _gguf_expert_biases(contents: GgufContents, config: ModelConfig) -> Iterator[TensorRule]:
-    for layer in range(config.n_layers):
-        source = f"blk.{layer}.exp_probs_b.bias"
-        if config.moe is not None and config.moe.in_layer[layer] and source in contents.tensors:
-            shape = (config.moe.n_experts,)
-            yield TensorRule(name=f"layers.{layer}.expert_bias", source=source, shape=shape)
 
 
 FAMILY = Family(

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from ..checkpoints.blueprint import Blueprint
 from ..checkpoints.fields import Fields
-from ..checkpoints.limits import MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH
+from ..checkpoints.limits import MAX_POSITIONS, MAX_WIDTH
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.moe import MoeConfig
 from ..parts import gguf_experts, llama_like
-from ..parts.experts import expert_rules, read_n_experts
+from ..parts.experts import expert_rules, read_n_experts, read_sparse_layers
 from ..parts.family import Family, ModelClasses
 from ..parts.gguf_contents import GgufContents
 from ..parts.gguf_experts import GgufExperts
@@ -45,7 +45,7 @@ def _read_experts(fields: Fields, n_layers: int) -> MoeConfig | None:
     """Return None where all layers are dense."""
     name = "num_experts" if "num_experts" in fields else "num_local_experts"
     n_experts = read_n_experts(fields, name, n_layers)
-    in_layer = _read_sparse_layers(fields, n_layers)
+    in_layer = read_sparse_layers(fields, n_layers)
     moe = MoeConfig(
         n_experts=n_experts,
         n_experts_per_row=fields.integer("num_experts_per_tok", 1, n_experts),
@@ -54,15 +54,6 @@ def _read_experts(fields: Fields, n_layers: int) -> MoeConfig | None:
         in_layer=in_layer,
     )
     return moe if any(in_layer) else None
-
-
-def _read_sparse_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
-    step = fields.integer("decoder_sparse_step", 1, MAX_LAYERS, 1)
-    dense = fields.get("mlp_only_layers")
-    dense = [] if dense is None else dense
-    if not isinstance(dense, list) or any(type(layer) is not int for layer in dense):
-        raise fields.error("mlp_only_layers", "a list of the numbers of layers")
-    return tuple(layer not in dense and (layer + 1) % step == 0 for layer in range(n_layers))
 
 
 def _read_gguf(contents: GgufContents) -> Blueprint:

@@ -33,7 +33,7 @@ from ..checkpoints.tensors import TensorRule
 from ..parts import experts, gguf_experts, llama_like
 from ..parts.family import Family
 from ..parts.gguf_contents import GgufContents
-from ..parts.gguf_experts import GgufExperts
+from ..parts.gguf_experts import SHARED_EXPERT_NAMES, GgufExperts
 from ..parts.gguf_keys import ArchitectureKeys
 from ..parts.gguf_llama import ROTARY_DIM, gguf_blueprint, read_gguf_config
 from ..parts.gguf_names import gguf_name
@@ -78,13 +78,6 @@ GGUF_NAMES = {
     "delta.o": "ssm_out",
 }
 """GGUF's names, where they are not those of a Llama."""
-GGUF_NAMES_OF_SHARED_EXPERT = {
-    "gate": "ffn_gate_shexp",
-    "up": "ffn_up_shexp",
-    "down": "ffn_down_shexp",
-    "shared_gate": "ffn_gate_inp_shexp.weight",
-}
-"""Beside these, where the MLP is a shared expert."""
 _PREDICTING = (
     *("attn_norm", "post_attention_norm", "attn_q", "attn_k", "attn_v", "attn_output"),
     *("attn_q_norm", "attn_k_norm", "ffn_gate", "ffn_up", "ffn_down"),
@@ -219,21 +212,7 @@ def _rules(config: ModelConfig, *, bias: bool, norm_plus: float) -> Iterator[Ten
         if recurrent:
             yield from _delta_rules(config.hidden_size, delta, layer)
         if config.moe is not None:
-            yield from _shared_expert_rules(config, layer)
-
-
-def _shared_expert_rules(config: ModelConfig, layer: int) -> Iterator[TensorRule]:
-    hidden, inner = config.hidden_size, config.intermediate_size
-    here, there = f"layers.{layer}.", f"model.layers.{layer}.mlp."
-    for part, shape in (
-        ("gate", (inner, hidden)),
-        ("up", (inner, hidden)),
-        ("down", (hidden, inner)),
-    ):
-        source = f"{there}shared_expert.{part}_proj.weight"
-        yield TensorRule(name=f"{here}{part}.weight", source=source, shape=shape)
-    gate = f"{there}shared_expert_gate.weight"
-    yield TensorRule(name=f"{here}shared_gate", source=gate, shape=(1, hidden), index=0)
+            yield from experts.shared_expert_rules(config, layer)
 
 
 def _delta_rules(hidden: int, delta: DeltaConfig, layer: int) -> Iterator[TensorRule]:
@@ -332,7 +311,7 @@ def _gguf_rules(config: ModelConfig) -> Iterator[TensorRule]:
 
     Norms have the 1 in their weights, and decays are as they are, without a logarithm.
     """
-    names = GGUF_NAMES if config.moe is None else GGUF_NAMES | GGUF_NAMES_OF_SHARED_EXPERT
+    names = GGUF_NAMES if config.moe is None else GGUF_NAMES | SHARED_EXPERT_NAMES
     for rule in _rules(config, bias=False, norm_plus=0.0):
         shape = rule.shape
         if rule.squeezed:

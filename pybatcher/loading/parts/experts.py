@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ..checkpoints.fields import Fields
-from ..checkpoints.limits import MAX_EXPERTS
+from ..checkpoints.limits import MAX_EXPERTS, MAX_LAYERS
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.moe import MAX_EXPERTS_OF_MODEL, MoeConfig
 from ..checkpoints.tensors import TensorRule
@@ -22,7 +22,9 @@ __all__ = [
     "expert_rules",
     "matrix_rules",
     "read_n_experts",
+    "read_sparse_layers",
     "router_rule",
+    "shared_expert_rules",
     "stacked_parts",
 ]
 
@@ -37,6 +39,16 @@ def read_n_experts(fields: Fields, name: str, n_layers: int) -> int:
     if n_experts * n_layers > MAX_EXPERTS_OF_MODEL:
         raise fields.error(name, f"at most {MAX_EXPERTS_OF_MODEL} experts in all layers")
     return n_experts
+
+
+def read_sparse_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
+    """Return, for each layer, whether it has experts, as Qwen's files say it."""
+    step = fields.integer("decoder_sparse_step", 1, MAX_LAYERS, 1)
+    dense = fields.get("mlp_only_layers")
+    dense = [] if dense is None else dense
+    if not isinstance(dense, list) or any(type(layer) is not int for layer in dense):
+        raise fields.error("mlp_only_layers", "a list of the numbers of layers")
+    return tuple(layer not in dense and (layer + 1) % step == 0 for layer in range(n_layers))
 
 
 def router_rule(moe: MoeConfig, hidden: int, layer: int, source: str) -> TensorRule:
@@ -108,3 +120,18 @@ def matrix_rules(
                 shape=(part.rows[1] - part.rows[0], n_in),
                 otherwise=rule,
             )
+
+
+def shared_expert_rules(config: ModelConfig, layer: int) -> Iterator[TensorRule]:
+    """Yield the rules of a layer's shared expert and of its gate, as Qwen's files name them."""
+    hidden, inner = config.hidden_size, config.shape(layer).intermediate_size
+    here, there = f"layers.{layer}.", f"model.layers.{layer}.mlp."
+    for part, shape in (
+        ("gate", (inner, hidden)),
+        ("up", (inner, hidden)),
+        ("down", (hidden, inner)),
+    ):
+        source = f"{there}shared_expert.{part}_proj.weight"
+        yield TensorRule(name=f"{here}{part}.weight", source=source, shape=shape)
+    gate = f"{there}shared_expert_gate.weight"
+    yield TensorRule(name=f"{here}shared_gate", source=gate, shape=(1, hidden), index=0)

@@ -1,12 +1,12 @@
 """The mixtures of experts of a GGUF file: its keys, and the rules of its tensors.
 
-llama.cpp has Mixtral as a `llama` with experts, and always normalises the weights of the chosen
-experts, in all architectures.
+llama.cpp has Mixtral as a `llama` with experts. Whether the weights of the chosen experts are
+normalised is a property of the architecture.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
 from ..checkpoints.limits import MAX_EXPERTS, MAX_LAYERS, MAX_WIDTH
@@ -16,7 +16,15 @@ from ..checkpoints.moe import MAX_EXPERTS_OF_MODEL, MoeConfig
 from ..checkpoints.tensors import TensorRule
 from .gguf_keys import ArchitectureKeys
 
-__all__ = ["GgufExperts", "expert_rules", "read_moe"]
+__all__ = ["SHARED_EXPERT_NAMES", "GgufExperts", "expert_bias_rules", "expert_rules", "read_moe"]
+
+SHARED_EXPERT_NAMES = {
+    "gate": "ffn_gate_shexp",
+    "up": "ffn_up_shexp",
+    "down": "ffn_down_shexp",
+    "shared_gate": "ffn_gate_inp_shexp.weight",
+}
+"""GGUF's names of parts of a layer whose MLP is a shared expert."""
 
 # llama.cpp's gating functions.
 _SOFTMAX = 1
@@ -32,6 +40,7 @@ class GgufExperts:
     say. softmax_of_chosen: weights are the softmax over the chosen experts, not over all.
     swiglu_limit, swiglu_alpha, beside_mlp, shared_expert, sigmoid: as `MoeConfig` has them.
     dense_first: a key may say that so many layers from the first on have none.
+    normalised: the weights of the chosen experts are made to sum to 1.
     """
 
     always: bool = False
@@ -43,6 +52,7 @@ class GgufExperts:
     shared_expert: bool = False
     sigmoid: bool = False
     dense_first: bool = False
+    normalised: bool = True
 
 
 def read_moe(
@@ -69,7 +79,7 @@ def read_moe(
     gating = _SOFTMAX_OF_CHOSEN if experts.softmax_of_chosen else gating
     keys.refuse_unless("expert_shared_count", int(experts.shared_expert))
     keys.refuse_unless("expert_gating_func", gating)
-    keys.refuse_unless("expert_weights_norm", True)
+    keys.refuse_unless("expert_weights_norm", experts.normalised)
     scale = 1.0
     if not experts.sigmoid:
         keys.refuse_unless("expert_weights_scale", 0.0, 1.0)
@@ -85,7 +95,7 @@ def read_moe(
         n_experts=n_experts,
         n_experts_per_row=keys.integer("expert_used_count", 1, n_experts),
         intermediate_size=keys.integer("expert_feed_forward_length", 1, MAX_WIDTH, *width),
-        normalised=True,
+        normalised=experts.normalised,
         in_layer=tuple(layer >= n_dense for layer in range(sizes.n_layers)),
         swiglu_limit=experts.swiglu_limit,
         swiglu_alpha=experts.swiglu_alpha,
@@ -128,6 +138,15 @@ def expert_rules(config: ModelConfig, *, has_biases: bool = False) -> Iterator[T
                 yield matrix if part == "down" or has_biases else _or_fused(matrix, part, layer)
                 if has_biases:
                     yield _bias_of(matrix)
+
+
+def expert_bias_rules(config: ModelConfig, tensors: Container[str]) -> Iterator[TensorRule]:
+    """Yield the rules of the biases of the choice of experts, in the layers that have some."""
+    for layer in range(config.n_layers):
+        source = f"blk.{layer}.exp_probs_b.bias"
+        if config.moe is not None and config.moe.in_layer[layer] and source in tensors:
+            shape = (config.moe.n_experts,)
+            yield TensorRule(name=f"layers.{layer}.expert_bias", source=source, shape=shape)
 
 
 def _or_fused(matrix: TensorRule, part: str, layer: int) -> TensorRule:

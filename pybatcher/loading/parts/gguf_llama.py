@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from ..checkpoints.blueprint import HEAD, Blueprint
 from ..checkpoints.fields import Fields
@@ -88,6 +88,7 @@ def read_gguf_config(
     width: str = "feed_forward_length",
     metadata: Fields | None = None,
     causal: bool = True,
+    norm: Literal["rms", "layer"] = "rms",
     truncates_yarn: bool = True,
 ) -> ModelConfig:
     """Return the configuration of a model that is like a Llama.
@@ -96,6 +97,7 @@ def read_gguf_config(
     reads: keys among WINDOW, SCALE, ROTARY_DIM and YARN_LOG_MULTIPLIER that the model may have.
     experts: of the model; None: a file with experts is refused.
     width, metadata: as in `read_gguf_sizes`. causal: False: the file has to say that it is not.
+    norm: "rms" | "layer", which have keys of their own for epsilon.
     truncates_yarn: as in `read_gguf_rope`.
 
     Raises ModelFormatError for an unsupported option, or an impossible size.
@@ -113,15 +115,16 @@ def read_gguf_config(
         has_yarn_log_multiplier=YARN_LOG_MULTIPLIER in reads,
         truncates_yarn=truncates_yarn,
     )
+    epsilon = "layer_norm_rms_epsilon" if norm == "rms" else "layer_norm_epsilon"
     config = llama_config(
         sizes,
         architecture=architecture or contents.architecture,
         vocab_size=contents.vocab_size,
-        norm_eps=keys.number("attention.layer_norm_rms_epsilon", 0.0, 1.0),
+        norm_eps=keys.number(f"attention.{epsilon}", 0.0, 1.0),
         rope=rope,
         sliding_windows=(0,) * sizes.n_layers,
     )
-    return replace(config, moe=read_moe(keys, experts, sizes))
+    return replace(config, norm=norm, moe=read_moe(keys, experts, sizes))
 
 
 class Biases(TypedDict):
@@ -139,7 +142,7 @@ def biases(contents: GgufContents, *, qkv_bias: bool = False) -> Biases:
     return Biases(
         qkv_bias=qkv_bias or bool(has_some),
         o_bias="blk.0.attn_output.bias" in tensors,
-        mlp_bias="blk.0.ffn_gate.bias" in tensors,
+        mlp_bias=bool({"blk.0.ffn_gate.bias", "blk.0.ffn_up.bias"} & tensors.keys()),
     )
 
 

@@ -5,7 +5,9 @@ Many families have the field names of Llama's config.json, and its tensor names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from ..checkpoints.blueprint import EMBEDDING, HEAD
 from ..checkpoints.fields import Fields
@@ -24,6 +26,7 @@ __all__ = [
     "read_layer_windows",
     "read_n_layers",
     "rules",
+    "with_head_order",
 ]
 
 PRE_NORMS = {"attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
@@ -97,17 +100,20 @@ def rules(
     norms: Mapping[str, str] = PRE_NORMS,
     qk_norm: bool = False,
     norm_plus: float = 0.0,
+    norm_bias: bool = False,
 ) -> Iterator[TensorRule]:
     """Yield a rule for every tensor but those of experts, with transformers' names as sources.
 
     norms: of a layer. qk_norm: q and k are normed.
-    norm_plus: added to the weights of norms.
+    norm_plus: added to the weights of norms. norm_bias: norms but those of q and k have biases.
     """
     hidden, vocabulary = config.hidden_size, config.vocab_size
     yield TensorRule(name=EMBEDDING, source="model.embed_tokens.weight", shape=(vocabulary, hidden))
     yield TensorRule(
         name="final_norm.weight", source="model.norm.weight", shape=(hidden,), plus=norm_plus
     )
+    if norm_bias:
+        yield TensorRule(name="final_norm.bias", source="model.norm.bias", shape=(hidden,))
     yield TensorRule(name=HEAD, source="lm_head.weight", shape=(vocabulary, hidden))
     sizes = {source: (name, hidden) for name, source in norms.items()}
     for layer in range(config.n_layers):
@@ -120,7 +126,21 @@ def rules(
                 shape=(size,),
                 plus=norm_plus,
             )
+            if norm_bias and source in sizes:
+                yield TensorRule(
+                    name=f"{here}{name}.bias", source=f"{there}{source}.bias", shape=(size,)
+                )
         yield from _matrix_rules(config, layer, qkv_bias, o_bias, mlp_bias)
+
+
+def with_head_order(rules: Iterable[TensorRule], order: tuple[int, ...]) -> Iterator[TensorRule]:
+    """Yield the rules; the rows of each head of q and k, and of their norms, get an order.
+
+    order: of `rotary_order`; (): as they are.
+    """
+    for rule in rules:
+        is_rotated = re.fullmatch(r"layers\.\d+\.[qk](_norm)?\.(weight|bias)", rule.name)
+        yield replace(rule, head_order=order) if is_rotated else rule
 
 
 def _head_norms(config: ModelConfig, layer: int) -> dict[str, tuple[str, int]]:
@@ -152,6 +172,8 @@ def _matrix_rules(
         ("down", "mlp.down_proj", hidden, inner, mlp_bias),
     ):
         if not has_mlp and source.startswith("mlp."):
+            continue
+        if name == "gate" and not config.gated_mlp:
             continue
         if shape.kv_layer >= 0 and name in ("k", "v"):
             continue

@@ -1,0 +1,58 @@
+"""Families that are each one file: a GGUF file is the same model as the directory it is of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from engine_helpers import some_logits as logits
+from gguf_more import write_more_gguf
+
+from pybatcher.errors import ModelFormatError
+from pybatcher.loading import open_model
+from pybatcher.testing.checkpoints import make_checkpoint
+
+_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3}
+_HALF = {
+    "head_dim": 16,
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 1e4,
+        "partial_rotary_factor": 0.5,
+    },
+}
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+]
+
+
+@pytest.mark.parametrize(("architecture", "changes"), VARIANTS)
+def test_the_same_configuration_weights_and_logits(
+    architecture: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    directory = make_checkpoint(tmp_path / "hf", architecture, tokenizer=False, **changes)
+    path = write_more_gguf(directory, tmp_path / "model.gguf")
+    known, loaded = open_model(directory), open_model(path)
+    eps = float(np.float32(known.config.norm_eps))
+    assert loaded.config.norm_eps == pytest.approx(eps, rel=1e-7)
+    assert replace(loaded.config, norm_eps=eps) == replace(known.config, norm_eps=eps)
+    assert loaded.tensors.keys() == known.tensors.keys()
+    for name, expected in known.tensors.items():
+        np.testing.assert_array_equal(loaded.tensors[name].array, expected.array, err_msg=name)
+    np.testing.assert_array_equal(logits(path), logits(directory))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "keys", "said"),
+    [
+    ],
+)
+def test_what_no_layer_does_is_refused_by_name(
+    architecture: str, changes: dict[str, Any], keys: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    directory = make_checkpoint(tmp_path / "hf", architecture, tokenizer=False, **changes)
+    path = write_more_gguf(directory, tmp_path / "model.gguf", **keys)
+    with pytest.raises(ModelFormatError, match=said):
+        open_model(path)

@@ -1,0 +1,116 @@
+"""Write checkpoints of families that are each one file as llama.cpp's converter writes them.
+
+Names of tensors are those of the `gguf` package's map, which the converter uses.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+__all__ = ["write_more_gguf"]
+
+_ARCHITECTURES = {
+    "qwen2_moe": "qwen2moe",
+    "minimax_m2": "minimax-m2",
+}
+"""Of files, by `model_type`; others have the same name."""
+
+
+def write_more_gguf(directory: Path, target: Path, **keys: Any) -> Path:
+    """Write the checkpoint of a directory as a GGUF file without a tokenizer.
+
+    keys: metadata of the architecture to add; `__` in a name is a dot.
+    """
+    config = json.loads((directory / "config.json").read_text())
+    name = _ARCHITECTURES.get(config["model_type"], config["model_type"])
+    architecture = {value: key for key, value in gguf.MODEL_ARCH_NAMES.items()}[name]
+    names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
+    writer = gguf.GGUFWriter(target, name)
+    _add_config(writer, config)
+    for key, value in keys.items():
+        _add_key(writer, f"{name}.{key.replace('__', '.')}", value)
+    for source, weight in _stacked(load_file(directory / "model.safetensors"), config):
+        source = re.sub("([a-z])_bias$", r"\1.bias", source)
+        given = names.get_name(source, try_suffixes=(".weight", ".bias"))
+        assert given is not None, source
+        writer.add_tensor(given, np.ascontiguousarray(weight.float().squeeze().numpy()))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return target
+
+
+def _add_key(writer: gguf.GGUFWriter, name: str, value: Any) -> None:
+    writer.kv_data[0].pop(name, None)
+    if isinstance(value, bool):
+        writer.add_bool(name, value)
+    elif isinstance(value, int):
+        writer.add_uint32(name, value)
+    else:
+        writer.add_float32(name, value)
+
+
+def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
+    model_type = config["model_type"]
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    epsilon = config.get("layer_norm_eps") or config.get("norm_epsilon")
+    if epsilon is None:
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    else:
+        writer.add_layer_norm_eps(epsilon)
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    rope = config["rope_parameters"]
+    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
+    if model_type == "exaone4" and config["sliding_window"]:
+        kinds = config["layer_types"]
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in kinds])
+    _add_experts(writer, config)
+
+
+def _add_experts(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
+    n_experts = config.get("num_experts") or config.get("num_local_experts")
+    if n_experts is None:
+        return
+    writer.add_expert_count(n_experts)
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    if config["model_type"] == "minimax_m2":
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if "moe_intermediate_size" in config:
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if "shared_expert_intermediate_size" in config:
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+
+
+def _stacked(
+    tensors: dict[str, torch.Tensor], config: dict[str, Any]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors; the experts of a layer as one, (experts, n_out, n_in)."""
+    experts: dict[str, dict[int, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        found = re.fullmatch(r"(.*\.experts)\.(\d+)(\..*)", name)
+        if found is None:
+            yield name, tensor
+        else:
+            experts.setdefault(found[1] + found[3], {})[int(found[2])] = tensor
+    for name, parts in experts.items():
+        yield name, torch.stack([parts[index] for index in sorted(parts)])
