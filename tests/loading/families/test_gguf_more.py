@@ -27,6 +27,7 @@ _HALF = {
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("seed_oss", {"head_dim": 12}),
     ("seed_oss", {"attention_out_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
+    ("olmoe", _EXPERTS),
 ]
 
 
@@ -51,6 +52,8 @@ def test_the_same_configuration_weights_and_logits(
     [
         ("seed_oss", {}, {"attention__sliding_window": 9}, "attention.sliding_window is 9"),
         ("seed_oss", {}, {"expert_count": 4}, "expert_count is 4"),
+        ("olmoe", _EXPERTS, {"expert_weights_norm": True}, "expert_weights_norm is True"),
+        ("olmoe", _EXPERTS, {"rope__dimension_count": 4}, "rope.dimension_count is 4"),
     ],
 )
 def test_what_no_layer_does_is_refused_by_name(
