@@ -125,4 +125,5 @@ def _ernie4_5(rng: np.random.Generator, _: Shape) -> tuple[str, Shape]:
 MORE: dict[str, Callable[[np.random.Generator, Shape], tuple[str, Shape]]] = {
     "seed_oss": _seed_oss,
     "olmoe": _olmoe,
+    "qwen2_moe": _qwen2_moe,
 }

@@ -28,6 +28,10 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("seed_oss", {"head_dim": 12}),
     ("seed_oss", {"attention_out_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
     ("olmoe", _EXPERTS),
+    (
+        "qwen2_moe",
+        {**_EXPERTS, "moe_intermediate_size": 40, "shared_expert_intermediate_size": 56},
+    ),
 ]
 
 
