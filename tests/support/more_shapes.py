@@ -126,4 +126,5 @@ MORE: dict[str, Callable[[np.random.Generator, Shape], tuple[str, Shape]]] = {
     "seed_oss": _seed_oss,
     "olmoe": _olmoe,
     "qwen2_moe": _qwen2_moe,
+    "glm4": _glm4,
 }

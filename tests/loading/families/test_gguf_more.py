@@ -32,6 +32,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
         "qwen2_moe",
         {**_EXPERTS, "moe_intermediate_size": 40, "shared_expert_intermediate_size": 56},
     ),
+    ("glm4", _HALF),
+    ("glm4", {"head_dim": 16, "attention_bias": False, "tie_word_embeddings": True}),
 ]
 
 

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+from family_configs import read_family, rule_of
+
+from pybatcher.errors import ModelFormatError
+
+
+def test_what_config_json_leaves_out() -> None:
+    blueprint = read_family("glm4")
+    config = blueprint.config
+    assert (config.head_dim, config.norm_eps, config.post_norm) == (128, 1.5625e-7, True)
+    assert sum(frequency > 0 for frequency in config.ropes[0].inv_freq) == 32
+    assert rule_of(blueprint, "layers.0.q.bias").shape == (6 * 128,)
+
+
+def test_interleaved_pairs_become_halves() -> None:
+    blueprint = read_family("glm4", head_dim=8)
+    order = (0, 2, 4, 5, 1, 3, 6, 7)
+    assert rule_of(blueprint, "layers.0.q.weight").head_order == order
+    assert rule_of(blueprint, "layers.0.k.bias").head_order == order
+    assert rule_of(blueprint, "layers.0.v.weight").head_order == ()
+    assert rule_of(blueprint, "layers.3.up.weight").rows == (80, 160)
+
+
+def test_what_is_not_supported_is_refused_by_name() -> None:
+    with pytest.raises(ModelFormatError, match=r"partial_rotary_factor is 0\.3"):
+        read_family("glm4", partial_rotary_factor=0.3, head_dim=10)
