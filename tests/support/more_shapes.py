@@ -127,4 +127,5 @@ MORE: dict[str, Callable[[np.random.Generator, Shape], tuple[str, Shape]]] = {
     "olmoe": _olmoe,
     "qwen2_moe": _qwen2_moe,
     "glm4": _glm4,
+    "exaone4": _exaone4,
 }
