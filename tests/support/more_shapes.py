@@ -128,4 +128,5 @@ MORE: dict[str, Callable[[np.random.Generator, Shape], tuple[str, Shape]]] = {
     "qwen2_moe": _qwen2_moe,
     "glm4": _glm4,
     "exaone4": _exaone4,
+    "starcoder2": _starcoder2,
 }

@@ -36,6 +36,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("glm4", {"head_dim": 16, "attention_bias": False, "tie_word_embeddings": True}),
     ("exaone4", {"sliding_window": 24, "sliding_window_pattern": 2}),
     ("exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 3}),
+    ("starcoder2", {}),
+    ("starcoder2", {"use_bias": False, "tie_word_embeddings": True}),
 ]
 
 
