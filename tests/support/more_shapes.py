@@ -129,4 +129,5 @@ MORE: dict[str, Callable[[np.random.Generator, Shape], tuple[str, Shape]]] = {
     "glm4": _glm4,
     "exaone4": _exaone4,
     "starcoder2": _starcoder2,
+    "stablelm": _stablelm,
 }

@@ -38,6 +38,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 3}),
     ("starcoder2", {}),
     ("starcoder2", {"use_bias": False, "tie_word_embeddings": True}),
+    ("stablelm", {**_HALF, "hidden_size": 96}),
+    ("stablelm", {"use_qkv_bias": True, "num_attention_heads": 3, "num_key_value_heads": 3}),
 ]
 
 
@@ -64,6 +66,7 @@ def test_the_same_configuration_weights_and_logits(
         ("seed_oss", {}, {"expert_count": 4}, "expert_count is 4"),
         ("olmoe", _EXPERTS, {"expert_weights_norm": True}, "expert_weights_norm is True"),
         ("olmoe", _EXPERTS, {"rope__dimension_count": 4}, "rope.dimension_count is 4"),
+        ("stablelm", {}, {"use_parallel_residual": True}, "use_parallel_residual is True"),
     ],
 )
 def test_what_no_layer_does_is_refused_by_name(
