@@ -130,4 +130,5 @@ MORE: dict[str, Callable[[np.random.Generator, Shape], tuple[str, Shape]]] = {
     "exaone4": _exaone4,
     "starcoder2": _starcoder2,
     "stablelm": _stablelm,
+    "minimax_m2": _minimax_m2,
 }

@@ -40,6 +40,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("starcoder2", {"use_bias": False, "tie_word_embeddings": True}),
     ("stablelm", {**_HALF, "hidden_size": 96}),
     ("stablelm", {"use_qkv_bias": True, "num_attention_heads": 3, "num_key_value_heads": 3}),
+    ("minimax_m2", {**_HALF, "num_local_experts": 6, "num_experts_per_tok": 3}),
 ]
 
 
