@@ -131,4 +131,5 @@ MORE: dict[str, Callable[[np.random.Generator, Shape], tuple[str, Shape]]] = {
     "starcoder2": _starcoder2,
     "stablelm": _stablelm,
     "minimax_m2": _minimax_m2,
+    "ernie4_5": _ernie4_5,
 }

@@ -41,6 +41,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("stablelm", {**_HALF, "hidden_size": 96}),
     ("stablelm", {"use_qkv_bias": True, "num_attention_heads": 3, "num_key_value_heads": 3}),
     ("minimax_m2", {**_HALF, "num_local_experts": 6, "num_experts_per_tok": 3}),
+    ("ernie4_5", {"head_dim": 12}),
+    ("ernie4_5", {"head_dim": 12, "use_bias": True}),
 ]
 
 
@@ -68,6 +70,7 @@ def test_the_same_configuration_weights_and_logits(
         ("olmoe", _EXPERTS, {"expert_weights_norm": True}, "expert_weights_norm is True"),
         ("olmoe", _EXPERTS, {"rope__dimension_count": 4}, "rope.dimension_count is 4"),
         ("stablelm", {}, {"use_parallel_residual": True}, "use_parallel_residual is True"),
+        ("ernie4_5", {}, {"rope__dimension_count": 4}, "rope.dimension_count is 4"),
     ],
 )
 def test_what_no_layer_does_is_refused_by_name(
