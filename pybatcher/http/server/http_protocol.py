@@ -1,4 +1,8 @@
-"""`HttpProtocol`: one connection of HTTP, with limits on who connects, on heads and on time."""
+"""`HttpProtocol`: one HTTP connection, with limits on clients, on request heads and on time.
+
+It overrides parts of uvicorn that are not public, so `pyproject.toml` bounds uvicorn to versions
+that the tests of this room pass with. Raise the bound only together with a run of these tests.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +53,10 @@ class ConnectionLimits:
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """uvicorn's connection. Its parser limits no head, and waits for half a request for ever."""
+    """uvicorn's connection, with the limits that uvicorn's httptools parser lacks.
+
+    uvicorn limits neither the head of a request nor the time that half a request may take.
+    """
 
     cycle: RequestResponseCycle | None  # type: ignore[assignment]  # there is none at first
 
@@ -86,9 +93,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._forget_requests()
 
     def _forget_requests(self) -> None:
-        """Let go of all that refers to this connection, so that its memory is free at once.
+        """Drop all references to this connection, so that its memory is freed at once.
 
-        uvicorn leaves the timer of a connection that was cut, and requests that name it.
+        uvicorn keeps the timer of a connection that was aborted, and requests that refer to it.
         """
         self._unset_keepalive_if_required()
         self.pipeline.clear()
@@ -99,7 +106,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(self._limits.request_timeout, self._look)
 
     def _look(self) -> None:
-        """Cut the connection if its client did nothing that is waited for since the last look."""
+        """Abort the connection if its client made no progress since the last look."""
         cycle = self.cycle
         is_answering = cycle is not None and not (cycle.more_body or cycle.response_complete)
         is_full = self.flow.write_paused  # the answer goes on when some of it was read
@@ -191,7 +198,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_chunk_header(self) -> None:
-        """Note the framing of a chunk. Its extension is in the parser's hands: it tells of none."""
+        """Count the framing of a chunk. The parser has no callback for chunk extensions."""
         self._n_between -= _CHUNK
 
     @override
@@ -217,9 +224,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_repeated = False
 
     def _keep_little_unsent(self) -> None:
-        """Have what writes events learn soon that nobody reads them.
+        """Limit the bytes that wait unsent, so that an event writer soon notices a stalled reader.
 
-        The system would take megabytes on loopback: minutes of a generation for nobody.
+        The system's buffers hold megabytes on loopback: minutes of generation that is never read.
         """
         self.transport.set_write_buffer_limits(high=_MOST_UNSENT)
         own: socket.socket = self.transport.get_extra_info("socket")
@@ -244,7 +251,7 @@ def _check_head(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
 
 
 def _unknown_expectation(headers: Sequence[tuple[bytes, bytes]]) -> str:
-    """Return what a client expects that is not known here; "": nothing."""
+    """Return the first `expect` value other than 100-continue; "" if there is none."""
     for name, value in headers:
         for one in value.split(b",") if name == b"expect" else ():
             if (wanted := one.strip(b" \t")) and wanted.lower() != b"100-continue":
@@ -267,9 +274,10 @@ async def _refuse_expectation(unknown: str, scope: Any, receive: Any, send: Any)
 async def _end_by_closing(
     app: Any, cycles: Sequence[Any], scope: Any, receive: Any, send: Any
 ) -> None:
-    """Answer a request of HTTP/1.0, which knows no chunks: the end is that of the connection.
+    """Answer an HTTP/1.0 request without chunked encoding; the connection's end ends the body.
 
-    cycles: the one of uvicorn that the request is answered by.
+    uvicorn chunks every answer of unknown length. Proxies that speak HTTP/1.0 upstream, as nginx
+    did by default for long, could not stream otherwise. cycles: the uvicorn cycle of this request.
     """
     (cycle,) = cycles
     cycle.chunked_encoding = False

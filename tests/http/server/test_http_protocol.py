@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import tomllib
 from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from raw_server import GET, Served, served, until_cut
 
+ROOT = Path(__file__).resolve().parents[3]
 BODY = b"hello"
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nhost: here\r\n\r\n"
 
@@ -112,6 +117,15 @@ async def test_an_answer_to_an_old_version_ends_with_its_connection(path: bytes)
         assert b"connection: close" in head
         assert b"transfer-encoding" not in head
         assert body == (b"x" * 64 * 2**16 if path == b"/large" else b"") + b"done"
+
+
+def test_uvicorn_is_of_a_version_that_was_tested() -> None:
+    """HttpProtocol overrides private parts of uvicorn, so the requirement has an upper bound."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    (wanted,) = {one for extra in extras.values() for one in extra if re.match(r"uvicorn\b", one)}
+    low, high = re.fullmatch(r"uvicorn>=0\.(\d+),<0\.(\d+)", wanted).groups()  # type: ignore[union-attr]
+    assert int(low) <= int(version("uvicorn").split(".")[1]) < int(high)
 
 
 async def test_a_target_may_be_absolute_and_chunks_extended() -> None:
