@@ -166,7 +166,7 @@ test-python: $(if $(filter 3.%,$(OTHER)),python-headers)
 	    IN_NATIVE="--no-build-isolation -C build-dir=build/native-$$version"
 
 test-without-torch: $(VENV)/.core $(VENV)/.test-without-torch
-	PYTHONPATH=tests/support $(PYTEST) -p without_torch $(if $(ARGS),$(ARGS),-m "not slow")
+	PYTHONPATH=tests/tools/support $(PYTEST) -p without_torch $(if $(ARGS),$(ARGS),-m "not slow")
 
 # Installs the headers for compiling a Python. If they are not available, tools.wheels.from_source names
 # the missing ones.
@@ -335,7 +335,7 @@ test-page: chromium $(PAGE_TOOLS)/.playwright $(VENV)/.core $(VENV)/.test
 
 # Takes the pictures of the page for docs/http.md.
 screenshots: chromium $(PAGE_TOOLS)/.playwright $(VENV)/.core $(VENV)/.test
-	$(PAGE_ENVIRONMENT):$(CURDIR)/tests/support $(BIN)/python tests/page/screenshots.py docs/images
+	$(PAGE_ENVIRONMENT):$(CURDIR)/tests/support:$(CURDIR)/tests/page/support $(BIN)/python tests/page/screenshots.py docs/images
 
 # Installs lm-evaluation-harness in a separate environment without torch (600 MB). Only imported modules
 # are compiled, which halves the time.

@@ -1,4 +1,4 @@
-"""A sidecar with nothing of Python's that macOS lacks (tests/support/as_on_macos)."""
+"""A sidecar with nothing of Python's that macOS lacks (tests/sidecar/support/as_on_macos)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ELSEWHERE = {
     # What all types of tokenizers of a GGUF share.
     "loading/tokenizers/gguf_vocabulary.py": "loading/tokenizers/test_gguf_tokenizer.py",
     # Plain values, and a protocol.
-    "scheduling/plan.py": "scheduling/test_forms.py",
+    "scheduling/plan.py": "scheduling/scenarios/test_forms.py",
     # What commands print, run as a user runs them.
     "cli/chat.py": "cli/test_cli.py",
     "cli/generate.py": "cli/test_cli.py",
@@ -105,6 +105,7 @@ def test_tests_lie_in_rooms_of_the_package_or_of_their_own() -> None:
     beside = {
         *("attacks", "clients", "docs", "emulated", "engine", "examples", "lm_eval"),
         *("models", "page", "suites", "suites/llama_cpp", "suites/ray", "system", "templates"),
+        *("calls/kinds", "scheduling/scenarios", "serving/batchers", "system/models"),
         *("tools", "vocabularies"),
     }
     assert beside <= rooms

@@ -15,7 +15,7 @@ from session_helpers import ServiceOf
 from pybatcher.sidecar.session.session import ServerSession
 from pybatcher.testing import FakeEngine, fake_batcher
 
-CLIENT = Path(__file__).parents[1] / "support" / "pynvim_client.py"
+CLIENT = Path(__file__).parent / "support" / "pynvim_client.py"
 
 
 def run_client(path: Path) -> dict[str, Any]:

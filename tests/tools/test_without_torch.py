@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SUPPORT = Path(__file__).resolve().parents[1] / "support"
+SUPPORT = Path(__file__).resolve().parent / "support"
 LACKING = """
 import pytest
 

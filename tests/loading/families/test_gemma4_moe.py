@@ -1,4 +1,4 @@
-"""Experts beside the MLPs of Gemma 4; logits are compared in tests/system/test_oracle.py."""
+"""Experts beside the MLPs of Gemma 4; logits are compared in tests/system/models/test_oracle.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 // Encoders: what is refused, what rows see, that texts are kept whole and leave no trace in each
-// other. That the numbers are those of the papers is tests/system/test_oracle_encoders.py's part.
+// other. That the numbers are those of the papers is tests/system/models/test_oracle_encoders.py's
+// part.
 #include <functional>
 #include <memory>
 #include <string>

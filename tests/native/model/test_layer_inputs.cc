@@ -1,6 +1,6 @@
 // Layers of unlike shapes, shared keys and values, layers with inputs and scales: what is refused,
 // that passes are cut without a trace, that every weight counts, that they take the memory they
-// should. That the numbers are those of the papers is tests/system/test_oracle.py's part.
+// should. That the numbers are those of the papers is tests/system/models/test_oracle.py's part.
 
 #include <cmath>
 #include <functional>

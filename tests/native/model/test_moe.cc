@@ -1,5 +1,5 @@
 // Layers with experts: what is refused, that passes are cut without a trace, that every weight
-// counts. That the numbers are those of the papers is tests/system/test_oracle_moe.py's part.
+// counts. That the numbers are those of the papers is tests/system/models/test_oracle.py's part.
 #include <cmath>
 #include <functional>
 #include <memory>

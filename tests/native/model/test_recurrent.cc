@@ -1,6 +1,7 @@
 // Recurrent layers and a gate behind attention: what is refused, that passes and threads leave no
 // trace, that every weight counts, that a device without them says so. That the numbers are those
-// of the papers is tests/system/test_oracle.py's part, and tests/native/cpu/test_delta_rule.cc's.
+// of the papers is tests/system/models/test_oracle.py's part, and
+// tests/native/cpu/test_delta_rule.cc's.
 
 #include <cmath>
 #include <functional>

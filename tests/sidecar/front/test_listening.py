@@ -25,7 +25,7 @@ from pybatcher.sidecar.front.listening import (
 PATIENCE = 60.0
 pytestmark = pytest.mark.usefixtures("path_for_doubles")
 
-DOUBLE = Path(__file__).parents[2] / "support" / "listening_double.py"
+DOUBLE = Path(__file__).parents[1] / "support" / "listening_double.py"
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from types import ModuleType
 
 # The guard needs nothing of the package, whose __init__ takes most of the time of this process.
 _package = ModuleType("pybatcher")
-_package.__path__ = [str(Path(__file__).resolve().parents[2] / "pybatcher")]
+_package.__path__ = [str(Path(__file__).resolve().parents[3] / "pybatcher")]
 sys.modules["pybatcher"] = _package
 
 from pybatcher.sidecar.front.guard import guard_child  # noqa: E402

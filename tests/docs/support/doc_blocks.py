@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["DIAGRAM", "ROOT", "Block", "anchors", "blocks_of", "links_of"]
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\S*)\s*$")
 _LIST_ITEM = re.compile(r"^\s*([-*]|\d+\.) ")

@@ -23,7 +23,7 @@ __all__ = [
     "run_python",
 ]
 
-_PROGRAMS = Path(__file__).parents[1] / "clients" / "programs"
+_PROGRAMS = Path(__file__).parents[1] / "programs"
 _PATIENCE = 540.0  # seconds for what takes 20 on a machine of its own
 # Nobody listens at this port: what goes anywhere but to this machine fails at once.
 _NOWHERE = "http://127.0.0.1:9"

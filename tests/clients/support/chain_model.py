@@ -20,7 +20,7 @@ from pybatcher.models import tiny_path
 
 __all__ = ["chain_model"]
 
-_DOCS = Path(__file__).parents[2] / "docs"
+_DOCS = Path(__file__).parents[3] / "docs"
 _SPECIAL = ("<|begin|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
 # Prompts of agents have tens of thousands of tokens: one small head, and words of such texts.
 _WIDTH, _HEAD, _MIDDLE = 64, 16, 64

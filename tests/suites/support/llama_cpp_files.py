@@ -31,7 +31,7 @@ __all__ = ["MODELS", "LlamaCpp", "Model", "dequantised", "distance", "looked_up_
 
 Floats = NDArray[np.float32]
 
-_WORKER = Path(__file__).parents[1] / "suites" / "llama_cpp" / "worker.py"
+_WORKER = Path(__file__).parents[1] / "llama_cpp" / "worker.py"
 _ROPE = {"rope_type": "default", "rope_theta": 1e4}
 _LLAMA_3 = {
     **_ROPE,
