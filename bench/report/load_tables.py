@@ -60,7 +60,7 @@ def _served(row: Result) -> list[str]:
 
 def _slo(result: Result) -> str:
     limits = ", ".join(f"{name} {limit:g} s" for name, limit in result["slo"].items())
-    return f"Goodput is requests a second that kept {limits or 'any time'}"
+    return f"Goodput is the number of requests per second that met {limits or 'any time'}"
 
 
 def _load(result: Result) -> Lines:
@@ -70,7 +70,7 @@ def _load(result: Result) -> Lines:
         "",
         f"{_slo(result)}; {when(result['run'], result['threads'])}.",
         "",
-        *table(["", "requests a second", *_SERVED_HEADER], rows),
+        *table(["", "requests per second", *_SERVED_HEADER], rows),
     ]
 
 
@@ -91,8 +91,8 @@ def _simulation(result: Result) -> Lines:
     return [
         f"### Policies in virtual time: {result['load']}",
         "",
-        f"{result['rows'][0]['requests']:,} requests; steps take as long as those of "
-        f"{costs['shape']} {costs['dtype']} did. {_slo(result)}. {run['date']}, commit "
+        f"{result['rows'][0]['requests']:,} requests; step times are those of "
+        f"{costs['shape']} {costs['dtype']}. {_slo(result)}. {run['date']}, commit "
         f"{run['commit']}.",
         "",
         *table(["", *header], rows),
@@ -111,7 +111,7 @@ def _scheduler_cost(result: Result) -> Lines:
         for row in result["rows"]
     ]
     return [
-        "### What deciding costs",
+        "### Cost of scheduling",
         "",
         f"`plan` and `apply` of one step; {result['run']['date']}, commit "
         f"{result['run']['commit']}.",
@@ -138,8 +138,8 @@ def _published(result: Result) -> Lines:
         f"### Compared with published figures: {result['shape']}",
         "",
         "TTFT, ITL and throughput: 32 prompts at once, 8 tokens each (RoseLLM; prompts of "
-        f"{result['prompt']} tokens here). B: sequences that decode together, and how many times "
-        "the speed of one (ADR 005 of the Elixir batcher, whose model and machine are others). "
+        f"{result['prompt']} tokens here). B: number of decoding sequences, and the speed "
+        "relative to one sequence (ADR 005 of the Elixir batcher, for another model and machine). "
         f"{when(result['run'], result['threads'])}.",
         "",
         *table(["", *header], rows),
@@ -152,20 +152,19 @@ def _soak(result: Result) -> Lines:
     rows = [
         ["requests", f"{sum(result['endings'].values()):,} in {result['seconds'] / 60:.0f} min"],
         ["loop lag p50, p99, max ms", ", ".join(_ms(lag[name]) for name in ("p50", "p99", "max"))],
-        ["... of a process that does nothing", ", ".join(map(_ms, beside))],
+        ["... of an idle process", ", ".join(map(_ms, beside))],
         ["idle, of a core", f"{result['idle_cpu']:.2%}"],
         [
             "memory, first and last pause, MiB",
             f"{looks[0]['held']['rss_mib']:.1f}, {looks[-1]['held']['rss_mib']:.1f}",
         ],
-        ["what leaked or came late", "; ".join(result["leaked"]) or "nothing"],
+        ["leaks and delays", "; ".join(result["leaked"]) or "none"],
     ]
     run = result["run"]
     return [
         "### Soak",
         "",
-        f"Callers of all kinds, on the model that ships inside; {run['date']}, commit "
-        f"{run['commit']}.",
+        f"Clients of all kinds, on the shipped model; {run['date']}, commit {run['commit']}.",
         "",
         *table(["", ""], rows),
     ]
@@ -180,7 +179,7 @@ KINDS: dict[str, tuple[str, Callable[[Result], Lines]]] = {
     "soak": ("soak", _soak),
     **sidecar_tables.KINDS,
 }
-"""By kind of result, the names of its files and what is written of one."""
+"""By kind of result, the names of its files and the section of one result."""
 
 
 def sections(results: Mapping[str, Sequence[Result]], drawn: Sequence[str]) -> Lines:

@@ -44,14 +44,15 @@ def _sidecar(result: Result) -> Lines:
         )
     header = [
         "streams", "in process tok/s", "sidecar tok/s", "loss", "delay p50 us", "sidecar p50",
-        "added p50", "added p99", "computed a token us: caller, front",
+        "added p50", "added p99", "CPU per token us: caller, front",
     ]  # fmt: skip
     return [
-        f"### What the sidecar costs: {result['shape']} {result['options'].get('dtype', '')}",
+        f"### Sidecar overhead: {result['shape']} {result['options'].get('dtype', '')}",
         "",
-        f"Turns in process and over the sidecar, medians of {result['rows'][0]['rounds']} rounds. "
-        "A delay runs from the moment that a token is handed to its stream until the caller has "
-        f"it; {_on(result)}.",
+        "In process and over the sidecar in turns, medians of "
+        f"{result['rows'][0]['rounds']} rounds. "
+        "The delay of a token is the time from its stamp until the caller has it; "
+        f"{_on(result)}.",
         "",
         *table(header, rows),
     ]
@@ -64,15 +65,16 @@ def _hold(result: Result) -> Lines:
     samples = result["samples"]
     rss = [sample["rss_mib"] for sample in samples]
     rows = [
-        ["requests that ended, tokens a second",
+        ["finished requests, tokens per second",
          f"{result['ended']:,}, {number(result['tokens_per_s'])}"],
         ["the front's loop lag p50, p99, max ms", times(result["front_lag_s"])],
-        ["... of a process that does nothing", times(result["bystander_lag_s"])],
-        ["the front's memory, first, last, most MiB",
+        ["... of an idle process", times(result["bystander_lag_s"])],
+        ["the front's memory, first, last, highest MiB",
          f"{rss[0]:.1f}, {rss[-1]:.1f}, {max(rss):.1f}"],
         ["most tokens in flight", f"{max(s['tokens_in_flight'] for s in samples):,}"],
-        ["its descriptors, first and last", f"{samples[0]['files']}, {samples[-1]['files']}"],
-        ["what failed, grew or came late", "; ".join(result["wrong"]) or "nothing"],
+        ["the front's descriptors, first and last",
+         f"{samples[0]['files']}, {samples[-1]['files']}"],
+        ["failures, growth and delays", "; ".join(result["wrong"]) or "none"],
     ]  # fmt: skip
     return [
         f"### Connections held: {result['shape']}",
@@ -93,14 +95,14 @@ def _chaos(result: Result) -> Lines:
         longest = number(max(fault["pause"] for fault in faults))
         rows.append([kind, str(len(faults)), medians[0], longest, *medians[1:]])
     as_undisturbed = "; ".join(dict.fromkeys(result["wrong"])) or (
-        "every one gave the tokens of an undisturbed run"
+        "each had the tokens of an undisturbed run"
     )
-    header = ["", "times", "pause p50 s", "longest", "noticing p50 s", "start", "load", "replay"]
+    header = ["", "times", "pause p50 s", "longest", "detection p50 s", "start", "load", "replay"]
     return [
         f"### Faults in the worker: {result['shape']}",
         "",
         f"{result['streams']} streams at a time, greedy and sampled, {result['rounds']:,} in all: "
-        f"{as_undisturbed}. A worker that hangs is noticed after "
+        f"{as_undisturbed}. A hung worker is detected after "
         f"hang_timeout = {result['hang_timeout']:g} s; {_on(result)}.",
         "",
         *table(header, rows),
@@ -122,13 +124,14 @@ def _hostile(result: Result) -> Lines:
         for row in result["rows"]
     ]
     header = [
-        "", "acts", "ITL p50 ms", "attacked", "ITL p99 ms", "attacked", "ratio", "front MiB after",
+        "", "actions", "ITL p50 ms", "attacked", "ITL p99 ms", "attacked", "ratio",
+        "front MiB after",
     ]  # fmt: skip
     return [
         f"### Hostile clients: {result['shape']}",
         "",
-        f"What a client with {result['streams']} streams notices of them. What is wrong: "
-        f"{'; '.join(result['wrong']) or 'nothing'}. {_on(result)}.",
+        f"The effect of attackers on a client with {result['streams']} streams. Failures: "
+        f"{'; '.join(result['wrong']) or 'none'}; {_on(result)}.",
         "",
         *table(header, rows),
     ]
@@ -140,4 +143,4 @@ KINDS: dict[str, tuple[str, Callable[[Result], Lines]]] = {
     "chaos": ("chaos-*", _chaos),
     "hostile": ("hostile", _hostile),
 }
-"""By kind of result, the names of its files and what is written of one."""
+"""By kind of result, the names of its files and the section of one result."""

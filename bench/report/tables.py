@@ -113,7 +113,7 @@ def summary(
     )
     lines = ["## Speed", ""]
     if plot is not None:
-        title = f"Tokens a second of {', '.join(['pybatcher', *rivals])} by batch size"
+        title = f"Tokens per second of {', '.join(['pybatcher', *rivals])} by batch size"
         lines += [f"![{title}](docs/plots/{plot})", ""]
     rows = []
     for name, made in {"": results, **held}.items():
@@ -121,27 +121,27 @@ def summary(
             by_measure = {row["measure"]: row for row in result["tok/s"]}
             ratios = (_best_ratio(by_measure[m]) if m in by_measure else "" for m in measures)
             title = f"{result['shape']} {result['dtype']}"
-            rows.append([f"{title}, {name} alone" if name else title, *ratios])
+            rows.append([f"{title}, {name} only" if name else title, *ratios])
     where = _origin([result for made in (results, *held.values()) for result in made], _cpu)
     details = (
-        "`bench/results` says where and at which commit each row was measured; "
-        "[benchmarks](docs/benchmarks.md) has all figures and how they are measured."
+        "`bench/results` has the machine and the commit of each row; "
+        "[benchmarks](docs/benchmarks.md) has all figures and the method."
     )
     if not rivals:
         return [*lines, f"Measured on {where}. {details}"]
     header = ["", *(m.removeprefix("decode ") for m in measures)]
     return [
         *lines,
-        f"Tokens a second, as a ratio to the best of {', '.join(rivals)}, on {where}. Prefill "
-        "is one prompt; B is the number of sequences in a step. Rows that only some of them were "
-        f"measured in are a ratio to the best of those. {details}",
+        f"Tokens per second as a ratio to the best of {', '.join(rivals)}, on {where}. Prefill "
+        "is one prompt; B is the number of sequences in a step. Rows measured with some of them "
+        f"are a ratio to the best of those. {details}",
         "",
         *table(header, rows),
     ]
 
 
 def speed(results: Sequence[Result]) -> Lines:
-    """Tokens a second of everybody, all shapes and dtypes."""
+    """Return the table of tokens per second of all engines, shapes and dtypes."""
     measures = _measures(results)
     rows = [row for result in results for row in _speed_rows(result, measures)]
     header = ["model shape, weights", "", *(m.removeprefix("decode ") for m in measures)]
@@ -149,7 +149,7 @@ def speed(results: Sequence[Result]) -> Lines:
 
 
 def _latency_name(figure: str) -> str:
-    words = figure.replace("_per_s", " a second").split("_")
+    words = figure.replace("_per_s", " per second").split("_")
     words = [word.upper() if word in ("ttft", "itl") else word for word in words]
     return " ".join([*words[:-1], "ms"] if "ITL" in words else words)
 
@@ -162,8 +162,8 @@ def _latency(figure: str, value: float) -> str:
 def _serving(results: Sequence[Result]) -> Lines:
     lines: Lines = []
     titles = {
-        "shared": "### Callers that share a prompt, all at once",
-        "mixed": "### Short streams and a long prompt",
+        "shared": "### Shared prompt",
+        "mixed": "### Mixed load",
     }
     for result in results:
         medians = result["median"]
@@ -173,7 +173,7 @@ def _serving(results: Sequence[Result]) -> Lines:
             for name, values in medians.items()
         ]
         isa = result.get("isa", NATIVE.name)
-        held = "" if isa == NATIVE.name else f", all engines held to {isa}"
+        held = "" if isa == NATIVE.name else f", all engines limited to {isa}"
         lines += [
             f"{titles[result['load']]}: {result['shape']} {result['dtype']}{held}",
             "",
@@ -205,7 +205,7 @@ def _engine(results: Sequence[Result]) -> Lines:
         lines += [
             f"### The engine alone: {runs[0]['shape']}",
             "",
-            f"Tokens a second; target {runs[0]['engine']['cpu_target']}, {file['run']['date']}, "
+            f"Tokens per second; target {runs[0]['engine']['cpu_target']}, {file['run']['date']}, "
             f"commit {file['run']['commit']}.",
             "",
             *table(header, rows),
@@ -228,11 +228,11 @@ def _profiles(results: Sequence[Result]) -> Lines:
             ]
             for p in file["profiles"]
         ]
-        header = ["", "sequences x context", "ms a step", *file["profiles"][0]["share"]]
+        header = ["", "sequences x context", "ms per step", *file["profiles"][0]["share"]]
         lines += [
-            f"### Where a step's time goes: {file['shape']}",
+            f"### Parts of a step's time: {file['shape']}",
             "",
-            f"One token a sequence; {when(file['run'], file['profiles'][0]['threads'])}.",
+            f"One token per sequence; {when(file['run'], file['profiles'][0]['threads'])}.",
             "",
             *table(header, rows),
             "",
@@ -288,7 +288,7 @@ def _quality(results: Sequence[Result]) -> Lines:
         lines += [
             f"### Quality: {file['model']}",
             "",
-            f"Divergence, in nats, from the f32 weights, over {file['positions']} positions.",
+            f"KL divergence from the f32 weights in nats, over {file['positions']} positions.",
             "",
             *table(header, rows, left=3),
             "",
@@ -302,12 +302,12 @@ def _held(held: Mapping[str, Sequence[Result]]) -> Lines:
     lines = []
     for name, made in held.items():
         lines += [
-            f"### All engines held to {name}",
+            f"### All engines limited to {name}",
             "",
             *speed(made),
             "",
             f"On {_origin(made, _machine)}, {_commits(made)}; `bench/results/{name}` "
-            f"says where each was measured. {commands(made)}",
+            f"has the machine of each row. {commands(made)}",
             "",
         ]
     return lines
@@ -322,9 +322,9 @@ def everything(
     lines = [
         "## Results",
         "",
-        "Tokens a second. All run the same weights and take turns; figures are medians of the "
-        "rounds, ratios those within a round. Prefill is one prompt; B is the number of sequences "
-        "that each step gives a token.",
+        "Tokens per second. All engines run the same weights and take turns; figures are medians "
+        "of the rounds, ratios are taken within a round. Prefill is one prompt; B is the number "
+        "of sequences in a step.",
         "",
         *speed(results["compare"]),
         "",

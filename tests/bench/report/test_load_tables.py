@@ -64,15 +64,17 @@ def test_every_kind_has_its_section() -> None:
     text = "\n".join(load_tables.sections(one_of_each(), ["soak.svg"]))
     assert "| no cap | 200 | 300 |  | 5.00 | 1.00 |" in text
     assert "| target 2 x | 200 | 300 | 1.20 | 6.00 | 1.20 |" in text
-    assert "Goodput is requests a second that kept ttft 1 s; 2 threads, today" in text
+    assert (
+        "Goodput is the number of requests per second that met ttft 1 s; 2 threads, today" in text
+    )
     assert "| defaults | 2.00 | 0.50 | 0.50 | 250 | 250 | 0.75 | 5.33 | 2.67 | 100.0% |" in text
     assert "| 3 | 12,345 | 123 | 456 |" in text
     assert "| defaults | 256 | 100,000 | 0.123 | 0.456 |" in text
     assert "| published | 143 | 150 | 254 | 30.0 (1.00 x) | 200 (6.67 x) | 350 (11.7 x) |" in text
     assert "| pybatcher f32 |" in text
     assert "| requests | 1,234 in 30 min |" in text
-    assert "| ... of a process that does nothing | 0.20, 3.00, 20.0 |" in text
-    assert "| what leaked or came late | nothing |" in text
+    assert "| ... of an idle process | 0.20, 3.00, 20.0 |" in text
+    assert "| leaks and delays | none |" in text
     assert text.count("plots/") == 1
     assert text.count("Measured with `run this`.") == 6
 
@@ -99,4 +101,4 @@ def test_the_report_has_the_sections_and_their_pictures(tmp_path: Path) -> None:
     }  # fmt: skip
     assert of_loads <= pictures
     assert all(f"![{name}](plots/{name})" in text for name in of_loads)
-    assert "### What deciding costs" in text
+    assert "### Cost of scheduling" in text

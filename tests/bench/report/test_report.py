@@ -66,10 +66,10 @@ def test_engines_held_to_an_instruction_set_have_rows_of_their_own(root: Path) -
     write(folder / "avx2", "compare-tiny-q4_k_m", compared("q4_k_m"))
     write_report.main(root, folder)
     text = (root / "README.md").read_text()
-    assert "| tiny int8 | **2.04** | **1.50** |\n| tiny int4, avx2 alone | **2.04** |" in text
+    assert "| tiny int8 | **2.04** | **1.50** |\n| tiny int4, avx2 only | **2.04** |" in text
     assert "wide" not in text
     details = (root / "docs" / "benchmarks.md").read_text()
-    assert "### All engines held to avx2" in details
+    assert "### All engines limited to avx2" in details
     assert "| tiny q4_k_m | pybatcher (avx2)" in details
     assert "q4_k_m" not in text
     assert "| wide int4 | pybatcher (avx2) | 1,234 | 30.0 |" in details
@@ -100,7 +100,7 @@ def test_the_report_goes_between_its_marks(root: Path) -> None:
     for _ in range(2):
         write_report.main(root, folder)
         text = (root / "README.md").read_text()
-        assert text.startswith("before\n<!-- bench:begin -->\n## Speed\n\n![Tokens a second of")
+        assert text.startswith("before\n<!-- bench:begin -->\n## Speed\n\n![Tokens per second of")
         assert "](docs/plots/throughput-tiny.svg)" in text
         assert (root / "docs" / "plots" / "throughput-tiny.svg").is_file()
         assert "the best of Rival, Third, on 2 threads of A CPU, today" in text
@@ -164,11 +164,11 @@ def test_every_kind_of_result_has_its_table(root: Path) -> None:
     write(folder, "engine-tiny", {"run": RUN, "results": [engine]})
     write_report.main(root, folder)
     text = (root / "docs" / "benchmarks.md").read_text()
-    assert "|  | total s | ITL p50 ms | tokens a second |" in text
+    assert "|  | total s | ITL p50 ms | tokens per second |" in text
     assert text.count("| pybatcher (avx2) | 14.8 | 250 | 120 |") == 2
-    title = "### Callers that share a prompt, all at once: tiny int8"
+    title = "### Shared prompt: tiny int8"
     assert f"{title}\n" in text
-    assert f"{title}, all engines held to avx2\n" in text
+    assert f"{title}, all engines limited to avx2\n" in text
     assert "| 2 | int8 | o | 1 | 40.0 | 93% | 80 | 4% | vpdpbusd |" in text
     assert "| rival | int4 | f32 | 1.23e-03 | 1.00e-03 | 1.00e-02 | 98.5% |" in text
     assert "| int8, KV bf16 | 32 x 4096 | 98.7 | 50.0% | 40.0% | 10.0% |" in text

@@ -63,7 +63,7 @@ RESULTS: dict[str, dict[str, Any]] = {
 }
 SAID = {
     "sidecar": ("| 32 |", "2.5%", "| 150 |", "10.0, 20.0"),
-    "hold": ("256 connections with 4", "5,000, 700", "1.00, 3.00, 4.00", "1,234", "nothing"),
+    "hold": ("256 connections with 4", "5,000, 700", "1.00, 3.00, 4.00", "1,234", "none"),
     "chaos": ("| SIGSTOP | 1 | 2.50 | 2.50 | 1.50 |", "undisturbed run", "hang_timeout = 2 s"),
     "hostile": ("| connects | 10,000 |", "1.05", "stream 1 is another"),
 }
