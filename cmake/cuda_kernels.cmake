@@ -21,7 +21,8 @@ function(pb_add_cuda_kernels target)
     list(JOIN of_80 "," of_80)
     set(architectures -gencode=arch=compute_80,code=[${of_80}] -gencode=arch=compute_90a,code=sm_90a)
     file(GLOB device_code CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/csrc/cuda/*/*.cu
-         ${CMAKE_CURRENT_SOURCE_DIR}/csrc/cuda/*/*.cuh ${CMAKE_CURRENT_SOURCE_DIR}/csrc/cuda/*/*.h)
+         ${CMAKE_CURRENT_SOURCE_DIR}/csrc/cuda/*/*.cuh ${CMAKE_CURRENT_SOURCE_DIR}/csrc/cuda/*/*.h
+         ${CMAKE_CURRENT_SOURCE_DIR}/csrc/formats/*.h)
     add_custom_command(
       OUTPUT ${PB_KERNEL_IMAGE}
       COMMAND ${CMAKE_CUDA_COMPILER} ${PB_NVCC_FLAGS} ${architectures} --threads 0 -fatbin

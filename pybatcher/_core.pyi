@@ -53,6 +53,14 @@ def quantise(
     super-blocks.
     """
 
+def weight_formats() -> dict[str, dict[str, Any]]:
+    """Return facts about each weight format of the engine, by its name.
+
+    n_elements, n_bytes: of a block. gguf_name, gguf_type: in GGUF files; "" and None if they do
+    not have the format. native_only: nothing is rounded to it. in_int8, in_bf16: a matrix of that
+    dtype holds all its numbers.
+    """
+
 class Engine:
     """Weights, KV cache, device and sampler of one model.
 

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "cpu/cpu_backend.h"
-#include "formats/super_block.h"
+#include "formats/dtype.h"
 #include "machine_limits.h"
 
 namespace {
@@ -111,7 +111,7 @@ PackedMatrix packed_blocks(Backend& backend, const Shape& shape, DType dtype) {
 
 PackedMatrix packed_matrix(Backend& backend, const Shape& shape,
                            const std::vector<uint16_t>& values, DType dtype) {
-  if (is_only_kept(dtype)) return packed_blocks(backend, shape, dtype);
+  if (is_native_only(dtype)) return packed_blocks(backend, shape, dtype);
   const TensorView part{"w", values.data(), DType::kBF16, shape.n_out, shape.n_in, shape.n_in, 1};
   const TensorView no_bias;
   return backend.pack({&part, 1}, {&no_bias, 1}, dtype);

@@ -8,8 +8,9 @@
 #include "bindings/bindings.h"
 #include "bindings/convert.h"
 #include "core_docs.h"
-#include "formats/quantise_tensor.h"
-#include "formats/super_block.h"
+#include "formats/dtype.h"
+#include "formats/tensors/quantise_super_block.h"
+#include "formats/tensors/quantise_tensor.h"
 #include "os/thread_pool.h"
 
 namespace py = pybind11;
@@ -19,7 +20,7 @@ namespace {
 
 DType super_block_dtype(const std::string& name) {
   for (const DType dtype : kAllDTypes) {
-    if (in_super_blocks(dtype) && name == dtype_name(dtype)) return dtype;
+    if (is_quantised_to(dtype) && name == dtype_name(dtype)) return dtype;
   }
   throw Error(ErrorCode::kConfig, "dtype is '" + name + "'; use 'q4_k', 'q5_k' or 'q6_k'");
 }
@@ -46,6 +47,27 @@ py::array_t<uint8_t> quantise(const std::string& name, const py::tuple& tensor,
   return out;
 }
 
+py::dict weight_formats() {
+  py::dict formats;
+  for (const DType dtype : kAllDTypes) {
+    if (!is_quantised(dtype)) continue;
+    formats[dtype_name(dtype)] = with_format(dtype, [](auto format) {
+      using Format = decltype(format);
+      py::dict facts;
+      facts["n_elements"] = Format::kElements;
+      facts["n_bytes"] = sizeof(typename Format::Block);
+      facts["gguf_name"] = Format::kGgufName;
+      facts["gguf_type"] = py::none();
+      if (Format::kGgufType >= 0) facts["gguf_type"] = Format::kGgufType;
+      facts["native_only"] = Format::kNativeOnly;
+      facts["in_int8"] = Format::kInt8Holds;
+      facts["in_bf16"] = Format::kBf16Holds;
+      return facts;
+    });
+  }
+  return formats;
+}
+
 }  // namespace
 }  // namespace pb::bindings
 
@@ -54,4 +76,5 @@ void bind_quantise(py::module_& module) {
   options.disable_function_signatures();  // they are in _core.pyi
   module.def("quantise", &pb::bindings::quantise, py::arg("name"), py::arg("tensor"),
              py::arg("dtype"), py::arg("n_threads"), pb::bindings::doc("quantise"));
+  module.def("weight_formats", &pb::bindings::weight_formats, pb::bindings::doc("weight_formats"));
 }

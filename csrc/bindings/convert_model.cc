@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "bindings/convert.h"
-#include "formats/super_block.h"
+#include "formats/dtype.h"
 
 namespace py = pybind11;
 

@@ -10,7 +10,7 @@
 #include "cpu/attention/kv_layout.h"
 #include "cpu/dispatch/dispatch.h"
 #include "cpu/weights/pack.h"
-#include "formats/read_tensor.h"
+#include "formats/tensors/read_tensor.h"
 #include "os/memory.h"
 
 namespace pb {
@@ -34,13 +34,7 @@ namespace {
 
 size_t largest_scratch(const Kernels& kernels) {
   constexpr size_t kLine = 64;
-  const int most = std::max(
-      {kernels.f32.scratch_bytes, kernels.bf16.scratch_bytes, kernels.coded_bf16.scratch_bytes,
-       kernels.int8.scratch_bytes, kernels.int4.scratch_bytes, kernels.int4_zp.scratch_bytes,
-       kernels.q5_0.scratch_bytes, kernels.iq4_nl.scratch_bytes, kernels.q4_k.scratch_bytes,
-       kernels.q5_k.scratch_bytes, kernels.q6_k.scratch_bytes, kernels.mxfp4.scratch_bytes,
-       kernels.fp8.scratch_bytes});
-  return (static_cast<size_t>(most) + kLine - 1) / kLine * kLine;
+  return (static_cast<size_t>(most_scratch_bytes(kernels)) + kLine - 1) / kLine * kLine;
 }
 
 // Bytes of a number in a row of Activations.
@@ -68,32 +62,7 @@ CpuBackend::CpuBackend(int n_threads, const Kernels& kernels)
       scratch_(scratch_bytes_ * n_threads) {}
 
 const ProductKernel& CpuBackend::product(DType weights, bool coded) const {
-  switch (weights) {
-    case DType::kBF16:
-      return coded ? kernels_.coded_bf16 : kernels_.bf16;
-    case DType::kInt8:
-      return kernels_.int8;
-    case DType::kInt4:
-      return kernels_.int4;
-    case DType::kInt4Zp:
-      return kernels_.int4_zp;
-    case DType::kQ5_0:
-      return kernels_.q5_0;
-    case DType::kIQ4_NL:
-      return kernels_.iq4_nl;
-    case DType::kQ4K:
-      return kernels_.q4_k;
-    case DType::kQ5K:
-      return kernels_.q5_k;
-    case DType::kQ6K:
-      return kernels_.q6_k;
-    case DType::kMxfp4:
-      return kernels_.mxfp4;
-    case DType::kFp8:
-      return kernels_.fp8;
-    default:
-      return kernels_.f32;
-  }
+  return product_kernel(kernels_, weights, coded);
 }
 
 RowsOut CpuBackend::rows_of(Activations& a) const {

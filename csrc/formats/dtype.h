@@ -1,52 +1,66 @@
-// Element types and their conversions. Rounding is to nearest, ties to even.
+// Element types of tensors and matrices: plain numbers, and the weight formats (formats/list.h).
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
+#include "formats/half.h"
+#include "formats/list.h"
+
 namespace pb {
 
-// kInt8 and kInt4 are whole numbers in groups with a scale each, kInt4Zp with a zero point too
-// (formats/quantise.h), kQ5_0 with a fifth bit, kIQ4_NL by a table; kQ4K, kQ5K and kQ6K are
-// super-blocks of such groups (formats/super_block.h); kMxfp4 is numbers of 4 bits in groups with a
-// power of two each (formats/mxfp4.h); kFp8 is numbers of 8 bits in blocks with an f32 scale each
-// (formats/fp8.h).
-enum class DType : uint8_t {
-  kF32,
-  kBF16,
-  kF16,
-  kInt8,
-  kInt4,
-  kInt4Zp,
-  kQ4K,
-  kQ5K,
-  kQ6K,
-  kMxfp4,
-  kQ5_0,
-  kIQ4_NL,
-  kFp8
-};
+#define PB_CONSTANT(constant, name, Format) constant,
+enum class DType : uint8_t { kF32, kBF16, kF16, PB_FORMATS(PB_CONSTANT) };
+#undef PB_CONSTANT
 
-inline constexpr DType kAllDTypes[] = {DType::kF32,  DType::kBF16,   DType::kF16,  DType::kInt8,
-                                       DType::kInt4, DType::kInt4Zp, DType::kQ4K,  DType::kQ5K,
-                                       DType::kQ6K,  DType::kMxfp4,  DType::kQ5_0, DType::kIQ4_NL,
-                                       DType::kFp8};
+#define PB_CONSTANT(constant, name, Format) DType::constant,
+inline constexpr DType kAllDTypes[] = {DType::kF32, DType::kBF16, DType::kF16,
+                                       PB_FORMATS(PB_CONSTANT)};
+#undef PB_CONSTANT
 
-constexpr bool in_super_blocks(DType t) {
-  return t == DType::kQ4K || t == DType::kQ5K || t == DType::kQ6K;
+// The DType of a format's struct.
+template <typename Format>
+inline constexpr DType kDTypeOf = DType::kF32;
+#define PB_DTYPE_OF(constant, name, Format) \
+  template <>                               \
+  inline constexpr DType kDTypeOf<Format> = DType::constant;
+PB_FORMATS(PB_DTYPE_OF)
+#undef PB_DTYPE_OF
+
+constexpr bool is_quantised(DType t) { return t > DType::kF16; }
+
+// visit(Format()) of the format's struct of `t`, which is quantised.
+template <typename Visit>
+constexpr auto with_format(DType t, Visit&& visit) {
+  switch (t) {
+#define PB_CASE(constant, name, Format) \
+  case DType::constant:                 \
+    return visit(Format());
+    PB_FORMATS(PB_CASE)
+#undef PB_CASE
+    default:
+      return visit(Int8());  // unreachable: plain numbers have no format
+  }
 }
-// Whether a matrix is of it only where its tensors are: nothing is rounded to it.
-constexpr bool is_only_kept(DType t) {
-  return t == DType::kInt4Zp || t == DType::kMxfp4 || t == DType::kQ5_0 || t == DType::kIQ4_NL ||
-         t == DType::kFp8 || in_super_blocks(t);
+
+// True if nothing is rounded to `t`: a matrix is of it only if its tensors are.
+constexpr bool is_native_only(DType t) {
+  return is_quantised(t) && with_format(t, [](auto format) { return format.kNativeOnly; });
 }
-// Whether an int8 matrix holds all numbers of groups of it: a scale times whole numbers of a byte.
+// True if an int8 matrix holds all numbers of groups of `t`.
 constexpr bool int8_holds(DType t) {
-  return t == DType::kInt8 || t == DType::kInt4 || t == DType::kQ5_0 || t == DType::kIQ4_NL;
+  return is_quantised(t) && with_format(t, [](auto format) { return format.kInt8Holds; });
 }
-constexpr bool is_quantised(DType t) {
-  return t == DType::kInt8 || t == DType::kInt4 || is_only_kept(t);
+
+// Elements of a block of a quantised dtype, and its bytes in a file.
+constexpr int block_elements(DType t) {
+  return with_format(t, [](auto format) { return format.kElements; });
+}
+constexpr size_t block_bytes(DType t) {
+  return with_format(t, [](auto format) { return sizeof(typename decltype(format)::Block); });
+}
+constexpr bool in_super_blocks(DType t) {
+  return is_quantised(t) && block_elements(t) == kSuperBlock;
 }
 
 // Bytes of a number that is not quantised.
@@ -60,62 +74,13 @@ constexpr const char* dtype_name(DType t) {
       return "bf16";
     case DType::kF16:
       return "f16";
-    case DType::kInt8:
-      return "int8";
-    case DType::kInt4:
-      return "int4";
-    case DType::kInt4Zp:
-      return "int4_zp";
-    case DType::kQ4K:
-      return "q4_k";
-    case DType::kQ5K:
-      return "q5_k";
-    case DType::kQ6K:
-      return "q6_k";
-    case DType::kMxfp4:
-      return "mxfp4";
-    case DType::kQ5_0:
-      return "q5_0";
-    case DType::kIQ4_NL:
-      return "iq4_nl";
-    case DType::kFp8:
-      return "fp8";
+#define PB_CASE(constant, name, Format) \
+  case DType::constant:                 \
+    return #name;
+      PB_FORMATS(PB_CASE)
+#undef PB_CASE
   }
   return "?";
-}
-
-inline float bf16_to_f32(uint16_t h) { return std::bit_cast<float>(uint32_t{h} << 16); }
-
-inline uint16_t f32_to_bf16(float f) {
-  const uint32_t u = std::bit_cast<uint32_t>(f);
-  if ((u & 0x7fffffffu) > 0x7f800000u)
-    return static_cast<uint16_t>((u >> 16) | 0x40u);  // NaN stays NaN
-  return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
-}
-
-inline float f16_to_f32(uint16_t h) {
-  const uint32_t sign = uint32_t{h & 0x8000u} << 16;
-  const uint32_t exponent = (h >> 10) & 0x1fu;
-  const uint32_t mantissa = h & 0x3ffu;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-  if (exponent != 0)
-    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
-  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;  // zero and subnormals, exact
-  return sign ? -magnitude : magnitude;
-}
-
-inline uint16_t f32_to_f16(float f) {
-  const uint32_t u = std::bit_cast<uint32_t>(f);
-  const auto sign = static_cast<uint16_t>((u >> 16) & 0x8000u);
-  const uint32_t magnitude = u & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return sign | 0x7e00u;   // NaN
-  if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // 65520 and above round to infinity
-  if (magnitude < 0x38800000u) {                        // below 2^-14: counted in steps of 2^-24
-    const float steps = std::bit_cast<float>(magnitude) * 0x1p24f + 0x1p23f;  // rounds here
-    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(steps) - 0x4b000000u));
-  }
-  return static_cast<uint16_t>(
-      sign | ((magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13));
 }
 
 }  // namespace pb

@@ -1,9 +1,11 @@
-// FP8: numbers of 8 bits (e4m3), kFp8Block neighbours of a row with an f32 scale.
+// fp8: numbers of 8 bits (e4m3) in blocks of kFp8Block neighbours with an f32 scale.
 //
 // https://arxiv.org/abs/2209.05433. Bytes 0x7f and 0xff are no numbers; there are no infinities.
 #pragma once
 
-#include <cstdint>
+#include <limits>
+
+#include "formats/group.h"
 
 namespace pb {
 
@@ -19,7 +21,32 @@ static_assert(sizeof(Fp8Block) == 132);
 
 constexpr bool is_no_e4m3(uint8_t byte) { return (byte & 0x7f) == 0x7f; }
 
-// The number of a byte, exactly; NaN where it is none.
-float e4m3_to_f32(uint8_t byte);
+// The number of a byte, exactly; NaN if it is none.
+inline float e4m3_to_f32(uint8_t byte) {
+  if (is_no_e4m3(byte)) return std::numeric_limits<float>::quiet_NaN();
+  // The same bits as f16 are 2^-8 times the number: the exponent's bias is 8 more there.
+  const int f16 = (byte & 0x80) << 8 | (byte & 0x7f) << 7;
+  return 256.0f * f16_to_f32(static_cast<uint16_t>(f16));
+}
+
+struct Fp8 : FormatDefaults {
+  using Block = Fp8Block;
+  static constexpr int kElements = kFp8Block;
+  static constexpr int kBits = 8;
+  static constexpr std::array kFactorSizes = {4};  // the block's scale, f32
+  using Parts = GroupParts<0, 4>;
+
+  static Parts take(const Block& block, int group) {
+    Parts parts;
+    std::memcpy(parts.factors, &block.scale, sizeof(block.scale));
+    std::memcpy(parts.codes, block.bytes + group * kGroup, kGroup);
+    return parts;
+  }
+  static void dequantise(const Parts& parts, float* x) {
+    float scale;
+    std::memcpy(&scale, parts.factors, sizeof(scale));
+    for (int i = 0; i < kGroup; ++i) x[i] = e4m3_to_f32(parts.codes[i]) * scale;
+  }
+};
 
 }  // namespace pb

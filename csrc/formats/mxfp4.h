@@ -1,19 +1,19 @@
-// MXFP4: groups of kGroup numbers of 4 bits (e2m1) that share a power of two (e8m0).
+// mxfp4: groups of numbers of 4 bits (e2m1) that share a power of two (e8m0), as GGUF's MXFP4.
 //
-// OCP Microscaling Formats (MX) Specification 1.0, 2023. The blocks are those of GGUF's MXFP4, so
-// that its files load without loss.
+// OCP Microscaling Formats (MX) Specification 1.0, 2023.
 #pragma once
 
-#include <cstdint>
+#include <bit>
+#include <limits>
 
-#include "formats/quantise.h"
+#include "formats/group.h"
 
 namespace pb {
 
 // The exponent byte that stands for no number.
 inline constexpr uint8_t kMxfp4NoScale = 255;
 
-// Twice the number that each code stands for: whole numbers.
+// Twice the number that each code stands for, which is a whole number.
 inline constexpr int8_t kMxfp4Doubles[16] = {0, 1,  2,  3,  4,  6,  8,  12,
                                              0, -1, -2, -3, -4, -6, -8, -12};
 
@@ -24,8 +24,35 @@ struct Mxfp4Group {
 };
 static_assert(sizeof(Mxfp4Group) == 17);
 
-// x (kGroup) = the numbers that a group stands for, exactly. Not finite where the scale is no
-// number, or what it multiplies is above the greatest of f32.
-void dequantise(const Mxfp4Group& group, float* x);
+struct Mxfp4 : FormatDefaults {
+  using Block = Mxfp4Group;
+  static constexpr int kBits = 4;
+  static constexpr std::array kFactorSizes = {1};
+  using Parts = GroupParts<0, 1>;
+  static constexpr bool kBf16Holds = true;
+  static constexpr const char* kGgufName = "MXFP4";
+  static constexpr int kGgufType = 39;
+  // The greatest exponent with which all codes are finite: 6 times 2^(252 - 127) is below 2^128.
+  static constexpr uint8_t kGreatestScale = 252;
+
+  static Parts take(const Block& block, int) {
+    Parts parts;
+    parts.factors[0] = block.scale;
+    take_pairs(block.pairs, parts.codes);
+    return parts;
+  }
+  // Exact. Numbers are not finite if the scale is no number, or if they exceed f32.
+  static void dequantise(const Parts& parts, float* x) {
+    // 2^(exponent - 128), because the whole numbers are doubled: subnormal below 2^-126.
+    const uint8_t exponent = parts.factors[0];
+    const uint32_t bits = exponent < 2 ? 0x00200000u << exponent : (uint32_t{exponent} - 1) << 23;
+    const float scale = exponent == kMxfp4NoScale ? std::numeric_limits<float>::quiet_NaN()
+                                                  : std::bit_cast<float>(bits);
+    for (int i = 0; i < kGroup; ++i) {
+      x[i] = scale * static_cast<float>(kMxfp4Doubles[parts.codes[i]]);
+    }
+  }
+  static bool is_sound(const Parts& parts) { return parts.factors[0] <= kGreatestScale; }
+};
 
 }  // namespace pb

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/aligned_buffer.h"
-#include "formats/tensor_view.h"
+#include "formats/tensors/tensor_view.h"
 
 namespace pb {
 

@@ -20,7 +20,7 @@ uint64_t hash_of(const Values& values) {
 }  // namespace
 
 DType matrix_dtype(const TensorView& view, DType dtype, const Backend& backend) {
-  return view.keeps_dtype ? backend.kept_dtype(view.dtype) : dtype;
+  return view.keeps_dtype ? backend.native_dtype(view.dtype) : dtype;
 }
 
 std::string cache_key(const WeightsCache& cache, const TensorMap& tensors, DType dtype,

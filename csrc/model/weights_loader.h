@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "formats/read_tensor.h"
+#include "formats/tensors/read_tensor.h"
 #include "model/checkpoint.h"
 #include "model/input_order.h"
 #include "model/packed_file.h"

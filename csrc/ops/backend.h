@@ -25,7 +25,7 @@
 #include "base/heartbeat.h"
 #include "config/config.h"
 #include "formats/dtype.h"
-#include "formats/tensor_view.h"
+#include "formats/tensors/tensor_view.h"
 #include "ops/buffer.h"
 #include "ops/experts.h"
 #include "ops/recurrent.h"
@@ -97,7 +97,7 @@ class Backend {
   // How many groups of layers (kv/layer_groups.h) it can keep block tables for.
   virtual int max_layer_groups() const { return kMostLayerGroups; }
   // The dtype of a matrix that keeps what tensors of dtype `tensor` hold: there are products of it.
-  virtual DType kept_dtype(DType tensor) const {
+  virtual DType native_dtype(DType tensor) const {
     return tensor == DType::kF16 ? DType::kBF16 : tensor;
   }
   // The widest heads that attention takes, and whether their size may be odd.

@@ -9,8 +9,7 @@ namespace {
 
 using namespace pb::test;
 
-constexpr DType kWeights[] = {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4, DType::kInt4Zp,
-                              DType::kQ4K, DType::kQ5K,  DType::kQ6K,  DType::kMxfp4};
+constexpr DType kWeights[] = {DType::kF32, DType::kBF16, PB_CUDA_DTYPES};
 
 bool has_mma(const GemmSizes& sizes) { return sizes.weights != DType::kF32; }
 

@@ -1,5 +1,6 @@
 #include "cpu/dispatch/dispatch.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "base/error.h"
@@ -106,6 +107,29 @@ bool prefetches_quick() {
 #else
   return true;
 #endif
+}
+
+const ProductKernel& product_kernel(const Kernels& target, DType dtype, bool coded) {
+  switch (dtype) {
+    case DType::kBF16:
+      return coded ? target.coded_bf16 : target.bf16;
+#define PB_CASE(constant, name, Format) \
+  case DType::constant:                 \
+    return target.name;
+      PB_FORMATS(PB_CASE)
+#undef PB_CASE
+    default:
+      return target.f32;
+  }
+}
+
+int most_scratch_bytes(const Kernels& target) {
+  int most = std::max(
+      {target.f32.scratch_bytes, target.bf16.scratch_bytes, target.coded_bf16.scratch_bytes});
+  for (const DType dtype : kAllDTypes) {
+    most = std::max(most, product_kernel(target, dtype).scratch_bytes);
+  }
+  return most;
 }
 
 std::vector<const Kernels*> compiled_targets() {

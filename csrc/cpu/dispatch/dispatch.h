@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cpu/dispatch/kernels.h"
+#include "formats/dtype.h"
 
 namespace pb::cpu {
 
@@ -15,6 +16,12 @@ std::vector<const Kernels*> compiled_targets();
 
 // The target of that name, whether or not this CPU runs it; null where none was compiled in.
 const Kernels* find_target(std::string_view name);
+
+// The product of a target for weights of `dtype`; coded: of bf16.
+const ProductKernel& product_kernel(const Kernels& target, DType dtype, bool coded = false);
+
+// Bytes of scratch that every product of a target finds enough.
+int most_scratch_bytes(const Kernels& target);
 
 // GemmArgs::prefetch_quick of this CPU.
 bool prefetches_quick();

@@ -1,12 +1,15 @@
 // The interface between CpuBackend and the kernels of one instruction set.
 //
 // Included by targets/target_*.cc, which are compiled for CPUs that may not be there: so nothing
-// here or in what it includes may define a function that the linker could take from there for
-// everybody (inline functions and templates of the standard library among them). Raw pointers only.
+// here may use a function that the linker could take from there for everybody (inline functions and
+// templates of the standard library among them; those of formats/ are the host's). Raw pointers
+// only.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "formats/list.h"
 
 namespace pb::cpu {
 
@@ -39,8 +42,8 @@ struct KvLayout {
   size_t layer_bytes = 0;
 };
 
-inline constexpr int kGroupSize = 32;        // = kGroup (formats/quantise.h)
-inline constexpr int kFp8BlockSize = 128;    // = kFp8Block (formats/fp8.h)
+inline constexpr int kGroupSize = kGroup;
+inline constexpr int kFp8BlockSize = kFp8Block;
 inline constexpr int kBf16Padding = 32;      // bf16 tiles are padded to a multiple of so many k's
 inline constexpr int kSegment = 256;         // = kAttentionSegment (ops/backend.h)
 inline constexpr int kQueriesPerBlock = 32;  // queries that share one pass over the keys
@@ -48,10 +51,6 @@ inline constexpr int kQueriesPerBlock = 32;  // queries that share one pass over
 // values, or what products of pairs take (TileScratch and DotScratch are asserted to fit).
 inline constexpr int kAttentionScratch = 16384;
 static_assert(kQueriesPerBlock * kSegment + kSegment <= kAttentionScratch);
-
-// = kIq4NlNumbers (formats/quantise.h)
-inline constexpr int8_t kIq4NlCodes[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                           1,    13,   25,  38,  53,  69,  89,  113};
 
 // What coded bf16 tiles begin with (pack_coded.h).
 inline constexpr int kCodes = 16;
@@ -253,16 +252,10 @@ struct Kernels {
   ProductKernel bf16;
   // With the rows and columns of bf16; without `tiles` where there is none.
   ProductKernel coded_bf16{};
-  ProductKernel int8;
-  ProductKernel int4;
-  ProductKernel int4_zp;
-  ProductKernel q5_0;
-  ProductKernel iq4_nl;
-  ProductKernel q4_k;
-  ProductKernel q5_k;
-  ProductKernel q6_k;
-  ProductKernel mxfp4;
-  ProductKernel fp8;
+  // Of each weight format, by its name.
+#define PB_PRODUCT(constant, name, Format) ProductKernel name;
+  PB_FORMATS(PB_PRODUCT)
+#undef PB_PRODUCT
 
   void (*rms_norm)(const NormArgs&, const float* x, const RowOut& out);
   void (*layer_norm)(const NormArgs&, const float* x, const RowOut& out);

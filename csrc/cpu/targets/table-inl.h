@@ -14,18 +14,10 @@
 #ifdef PB_DECODES_BF16
 #include "cpu/kernels/gemm/gemm_coded-inl.h"
 #endif
-#include "cpu/kernels/gemm/gemm_fp8-inl.h"
-#include "cpu/kernels/gemm/gemm_groups-inl.h"
-#include "cpu/kernels/gemm/gemm_iq4_nl-inl.h"
-#include "cpu/kernels/gemm/gemm_mxfp4-inl.h"
-#include "cpu/kernels/gemm/gemm_q5_0-inl.h"
-#include "cpu/kernels/gemm/gemm_super_blocks-inl.h"
-#include "cpu/kernels/gemm/gemm_words-inl.h"
+#include "cpu/targets/formats-inl.h"
 #ifdef __AMX_BF16__
 #include "cpu/kernels/amx/attention-inl.h"
 #include "cpu/kernels/amx/gemm-inl.h"
-#include "cpu/kernels/amx/gemm_bytes-inl.h"
-#include "cpu/kernels/amx/gemm_fp8-inl.h"
 #endif
 #include "cpu/dispatch/kernels.h"
 #include "cpu/kernels/attention/merge-inl.h"
@@ -58,13 +50,6 @@ const Kernels kKernels = {
                    kAmxScratch,
                    {kAmxTiles, kAmxTiles},
                    amx_tiles<CodedExpansion>},
-    .int8 =
-        {{kAmxColumns}, kBf16Row, kAmxScratch, {kAmxTiles, kAmxTiles}, amx_tiles<Int8Expansion>},
-    .int4 = {{kAmxColumns, Int4Expansion::kLines},
-             kBf16Row,
-             kAmxScratch,
-             {kAmxTiles, kAmxTiles},
-             amx_tiles<Int4Expansion>},
 #else
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
     .bf16 = {{kTileColumns},
@@ -86,32 +71,11 @@ const Kernels kKernels = {
                    kTilesPerCall,
                    each_tile<coded_tile>},
 #endif
-    .int8 = kWholeByteKernel<Int8Weights>,
-    .int4 = kGroupKernel<GroupProduct<Int4Weights>>,
 #endif
-#ifdef __AMX_INT8__
-    .int4_zp = kByteProduct<Int4ZpBytes>,
-    .q5_0 = kByteProduct<GroupBytes<Q5_0Weights>>,
-    .iq4_nl = kByteProduct<GroupBytes<Iq4NlWeights>>,
-    .q4_k = kByteProduct<MinBytes<Q4KWeights>>,
-    .q5_k = kByteProduct<MinBytes<Q5KWeights>>,
-    .q6_k = kByteProduct<Q6KBytes>,
-    .mxfp4 = kByteProduct<GroupBytes<Mxfp4Weights>>,
-#else
-    .int4_zp = kGroupKernel<GroupProduct<Int4ZpWeights>>,
-    .q5_0 = kGroupKernel<GroupProduct<Q5_0Weights>>,
-    .iq4_nl = kWholeByteKernel<Iq4NlWeights>,
-    .q4_k = kGroupKernel<SuperBlockProduct<Q4KWeights>>,
-    .q5_k = kGroupKernel<SuperBlockProduct<Q5KWeights>>,
-    .q6_k = kGroupKernel<SuperBlockProduct<Q6KWeights>>,
-    .mxfp4 = kGroupKernel<GroupProduct<Mxfp4Weights>>,
-#endif
-#ifdef __AMX_BF16__
-    .fp8 = {{kAmxColumns}, kBf16Row, kFp8Scratch, {kAmxTiles, kAmxTiles}, fp8_tiles},
-#else
-    .fp8 = {{kTileColumns}, kBf16Row, sizeof(Fp8Scratch), kTilesPerCall, each_tile<fp8_tile>},
-#endif
-    .rms_norm = rms_norm,
+#define PB_PRODUCT(constant, name, Format) .name = kProduct<Format>,
+    PB_FORMATS(PB_PRODUCT)
+#undef PB_PRODUCT
+        .rms_norm = rms_norm,
     .layer_norm = layer_norm,
     .rms_norm_add = rms_norm_add,
     .silu = activate<silu>,

@@ -8,8 +8,6 @@
 namespace pb::cpu {
 namespace {
 
-static_assert(kFp8BlockSize == kFp8Block);
-
 constexpr int kPair = 2;  // bytes of a column that lie together
 
 int64_t block_at(int64_t index, int tile_columns) {
@@ -27,11 +25,11 @@ size_t fp8_tile_bytes(int n_in, int tile_columns) {
   return static_cast<size_t>(block_at(n_in / kFp8Block, tile_columns));
 }
 
-void pack_fp8(Stack& stack, int64_t row, int64_t k, DType, const TileLayout& layout, int column,
+void pack_fp8(Stack& stack, int64_t row, int64_t k, const TileLayout& layout, int column,
               std::byte* tile) {
   if (k % kFp8Block != 0) return;
   const Stack::Row from = stack.row(row);
-  const Fp8Block block = read_fp8_block(*from.view, from.row, k / kFp8Block);
+  const Fp8Block block = read_block<Fp8>(*from.view, from.row, k / kGroup);
   const bool scale_fits = std::isfinite(block.scale * kGreatestE4m3);  // times 2^8 too
   std::byte* to = tile + block_at(k / kFp8Block, layout.columns);
   std::memcpy(to + scale_at(column), &block.scale, sizeof(block.scale));
@@ -43,13 +41,15 @@ void pack_fp8(Stack& stack, int64_t row, int64_t k, DType, const TileLayout& lay
   }
 }
 
-float fp8_number(const std::byte* tile, int64_t k, int tile_columns, int column) {
-  const std::byte* from = tile + block_at(k / kFp8Block, tile_columns);
-  const int i = static_cast<int>(k % kFp8Block);
-  float scale;
-  std::memcpy(&scale, from + scale_at(column), sizeof(scale));
-  const std::byte byte = from[pair_at(i, tile_columns, column) + i % kPair];
-  return e4m3_to_f32(static_cast<uint8_t>(byte)) * scale;
+Fp8::Parts unpack_fp8(const std::byte* tile, int64_t group, int tile_columns, int column) {
+  const std::byte* from = tile + block_at(group / kGroupsOfBlock<Fp8>, tile_columns);
+  const auto first = static_cast<int>(group % kGroupsOfBlock<Fp8>) * kGroup;
+  Fp8::Parts parts;
+  std::memcpy(parts.factors, from + scale_at(column), sizeof(parts.factors));
+  for (int i = 0; i < kGroup; i += kPair) {
+    std::memcpy(parts.codes + i, from + pair_at(first + i, tile_columns, column), kPair);
+  }
+  return parts;
 }
 
 }  // namespace pb::cpu

@@ -11,18 +11,18 @@
 
 #include "cpu/dispatch/kernels.h"
 #include "formats/dtype.h"
-#include "formats/read_tensor.h"
+#include "formats/tensors/read_tensor.h"
 
 namespace pb::cpu {
 
 size_t fp8_tile_bytes(int n_in, int tile_columns);
 
-// Where k begins a block, writes that block of a row of the stack, whose parts are of kFp8, to its
-// column of a tile, and notes what is no number or too great for a product.
-void pack_fp8(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLayout& layout,
-              int column, std::byte* tile);
+// If k begins a block, writes that block of a row of the stack, whose parts are of kFp8, to its
+// column of a tile, and notes numbers that are none or too great for a product.
+void pack_fp8(Stack& stack, int64_t row, int64_t k, const TileLayout& layout, int column,
+              std::byte* tile);
 
-// Number k of a column of a tile.
-float fp8_number(const std::byte* tile, int64_t k, int tile_columns, int column);
+// Group `group` of K of a column of a tile.
+Fp8::Parts unpack_fp8(const std::byte* tile, int64_t group, int tile_columns, int column);
 
 }  // namespace pb::cpu

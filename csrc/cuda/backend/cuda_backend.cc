@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "cuda/weights/pack.h"
-#include "formats/read_tensor.h"
+#include "formats/tensors/read_tensor.h"
 
 namespace pb::cuda {
 namespace {

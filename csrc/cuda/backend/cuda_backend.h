@@ -20,6 +20,7 @@
 #include "cuda/driver/device.h"
 #include "cuda/gemm/gemm_launch.h"
 #include "cuda/sampling/sampling_launch.h"
+#include "cuda/weights/pack.h"
 #include "ops/backend.h"
 #include "os/thread_pool.h"
 
@@ -42,13 +43,7 @@ class CudaBackend final : public Backend {
   int max_head_dim() const override { return kLargestPaddedDim; }
   bool takes_odd_heads() const override { return false; }  // a lane has pairs of numbers
   int n_threads() const override { return pool_.n_threads(); }
-  // Q5_0 and IQ4_NL as int8, which holds their numbers: no kernels of their own for what is in
-  // files of small models. FP8 is rounded to bf16.
-  DType kept_dtype(DType tensor) const override {
-    if (tensor == DType::kFp8) return DType::kBF16;
-    const bool is_widened = tensor == DType::kQ5_0 || tensor == DType::kIQ4_NL;
-    return is_widened ? DType::kInt8 : Backend::kept_dtype(tensor);
-  }
+  DType native_dtype(DType tensor) const override { return cuda::native_dtype(tensor); }
   // All weights but f32 are multiplied as bf16.
   bool shares_activations(DType a, DType b) const override {
     return (a == DType::kF32) == (b == DType::kF32);

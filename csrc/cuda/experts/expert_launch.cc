@@ -18,32 +18,12 @@ struct ExpertKernelNames {
   std::array<const char*, kTileRows.size()> mma;
   const char* wgmma;
 };
-constexpr ExpertKernelNames kNames[] = {
-    {DType::kBF16,
-     {"experts_bf16_few8", "experts_bf16_few32", "experts_bf16_64x64"},
-     "experts_bf16_wgmma"},
-    {DType::kInt8,
-     {"experts_int8_few8", "experts_int8_few32", "experts_int8_64x64"},
-     "experts_int8_wgmma"},
-    {DType::kInt4,
-     {"experts_int4_few8", "experts_int4_few32", "experts_int4_64x64"},
-     "experts_int4_wgmma"},
-    {DType::kInt4Zp,
-     {"experts_int4_zp_few8", "experts_int4_zp_few32", "experts_int4_zp_64x64"},
-     "experts_int4_zp_wgmma"},
-    {DType::kQ4K,
-     {"experts_q4_k_few8", "experts_q4_k_few32", "experts_q4_k_64x64"},
-     "experts_q4_k_wgmma"},
-    {DType::kQ5K,
-     {"experts_q5_k_few8", "experts_q5_k_few32", "experts_q5_k_64x64"},
-     "experts_q5_k_wgmma"},
-    {DType::kQ6K,
-     {"experts_q6_k_few8", "experts_q6_k_few32", "experts_q6_k_64x64"},
-     "experts_q6_k_wgmma"},
-    {DType::kMxfp4,
-     {"experts_mxfp4_few8", "experts_mxfp4_few32", "experts_mxfp4_64x64"},
-     "experts_mxfp4_wgmma"},
-};
+#define PB_NAMES(constant, name, Format)                                             \
+  {DType::constant,                                                                  \
+   {"experts_" #name "_few8", "experts_" #name "_few32", "experts_" #name "_64x64"}, \
+   "experts_" #name "_wgmma"},
+constexpr ExpertKernelNames kNames[] = {PB_NAMES(kBF16, bf16, Bf16) PB_CUDA_FORMATS(PB_NAMES)};
+#undef PB_NAMES
 
 // Blocks that a multiprocessor should have at least, as in products of few rows.
 constexpr int64_t kBlocksPerSm = 2;

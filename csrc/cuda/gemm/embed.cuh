@@ -46,13 +46,6 @@ __device__ __forceinline__ void gather_row(const GatherParams& p) {
 
 PB_KERNEL(gather_rows_f32, GatherParams, kGatherThreads) { gather_row<F32Format>(p); }
 PB_KERNEL(gather_rows_bf16, GatherParams, kGatherThreads) { gather_row<Bf16Format>(p); }
-PB_KERNEL(gather_rows_int8, GatherParams, kGatherThreads) { gather_row<Int8Format>(p); }
-PB_KERNEL(gather_rows_int4, GatherParams, kGatherThreads) { gather_row<Int4Format>(p); }
-PB_KERNEL(gather_rows_int4_zp, GatherParams, kGatherThreads) { gather_row<Int4ZpFormat>(p); }
-PB_KERNEL(gather_rows_q4_k, GatherParams, kGatherThreads) { gather_row<Q4KFormat>(p); }
-PB_KERNEL(gather_rows_q5_k, GatherParams, kGatherThreads) { gather_row<Q5KFormat>(p); }
-PB_KERNEL(gather_rows_q6_k, GatherParams, kGatherThreads) { gather_row<Q6KFormat>(p); }
-PB_KERNEL(gather_rows_mxfp4, GatherParams, kGatherThreads) { gather_row<Mxfp4Format>(p); }
 
 }  // namespace
 }  // namespace pb::cuda

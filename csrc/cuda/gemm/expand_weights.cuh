@@ -25,13 +25,5 @@ __device__ __forceinline__ void expand_weights(const ExpandWeightsParams& p) {
                        [&](int part, const uint4& v) { out[part] = v; });
 }
 
-PB_KERNEL(expand_int8, ExpandWeightsParams, kExpandThreads) { expand_weights<Int8Format>(p); }
-PB_KERNEL(expand_int4, ExpandWeightsParams, kExpandThreads) { expand_weights<Int4Format>(p); }
-PB_KERNEL(expand_int4_zp, ExpandWeightsParams, kExpandThreads) { expand_weights<Int4ZpFormat>(p); }
-PB_KERNEL(expand_q4_k, ExpandWeightsParams, kExpandThreads) { expand_weights<Q4KFormat>(p); }
-PB_KERNEL(expand_q5_k, ExpandWeightsParams, kExpandThreads) { expand_weights<Q5KFormat>(p); }
-PB_KERNEL(expand_q6_k, ExpandWeightsParams, kExpandThreads) { expand_weights<Q6KFormat>(p); }
-PB_KERNEL(expand_mxfp4, ExpandWeightsParams, kExpandThreads) { expand_weights<Mxfp4Format>(p); }
-
 }  // namespace
 }  // namespace pb::cuda

@@ -196,27 +196,6 @@ __device__ __forceinline__ void gemm_few(const GemmParams& p, int row = row_of_b
 PB_KERNEL(gemm_bf16_few8, GemmParams, 32 * kFewWarps) { gemm_few<Bf16Format, 8>(p); }
 PB_KERNEL(gemm_bf16_few16, GemmParams, 32 * kFewWarps) { gemm_few<Bf16Format, 16>(p); }
 PB_KERNEL(gemm_bf16_few32, GemmParams, 32 * kFewWarps) { gemm_few<Bf16Format, 32>(p); }
-PB_KERNEL(gemm_int8_few8, GemmParams, 32 * kFewWarps) { gemm_few<Int8Format, 8>(p); }
-PB_KERNEL(gemm_int8_few16, GemmParams, 32 * kFewWarps) { gemm_few<Int8Format, 16>(p); }
-PB_KERNEL(gemm_int8_few32, GemmParams, 32 * kFewWarps) { gemm_few<Int8Format, 32>(p); }
-PB_KERNEL(gemm_int4_few8, GemmParams, 32 * kFewWarps) { gemm_few<Int4Format, 8>(p); }
-PB_KERNEL(gemm_int4_few16, GemmParams, 32 * kFewWarps) { gemm_few<Int4Format, 16>(p); }
-PB_KERNEL(gemm_int4_few32, GemmParams, 32 * kFewWarps) { gemm_few<Int4Format, 32>(p); }
-PB_KERNEL(gemm_int4_zp_few8, GemmParams, 32 * kFewWarps) { gemm_few<Int4ZpFormat, 8>(p); }
-PB_KERNEL(gemm_int4_zp_few16, GemmParams, 32 * kFewWarps) { gemm_few<Int4ZpFormat, 16>(p); }
-PB_KERNEL(gemm_int4_zp_few32, GemmParams, 32 * kFewWarps) { gemm_few<Int4ZpFormat, 32>(p); }
-PB_KERNEL(gemm_q4_k_few8, GemmParams, 32 * kFewWarps) { gemm_few<Q4KFormat, 8>(p); }
-PB_KERNEL(gemm_q4_k_few16, GemmParams, 32 * kFewWarps) { gemm_few<Q4KFormat, 16>(p); }
-PB_KERNEL(gemm_q4_k_few32, GemmParams, 32 * kFewWarps) { gemm_few<Q4KFormat, 32>(p); }
-PB_KERNEL(gemm_q5_k_few8, GemmParams, 32 * kFewWarps) { gemm_few<Q5KFormat, 8>(p); }
-PB_KERNEL(gemm_q5_k_few16, GemmParams, 32 * kFewWarps) { gemm_few<Q5KFormat, 16>(p); }
-PB_KERNEL(gemm_q5_k_few32, GemmParams, 32 * kFewWarps) { gemm_few<Q5KFormat, 32>(p); }
-PB_KERNEL(gemm_q6_k_few8, GemmParams, 32 * kFewWarps) { gemm_few<Q6KFormat, 8>(p); }
-PB_KERNEL(gemm_q6_k_few16, GemmParams, 32 * kFewWarps) { gemm_few<Q6KFormat, 16>(p); }
-PB_KERNEL(gemm_q6_k_few32, GemmParams, 32 * kFewWarps) { gemm_few<Q6KFormat, 32>(p); }
-PB_KERNEL(gemm_mxfp4_few8, GemmParams, 32 * kFewWarps) { gemm_few<Mxfp4Format, 8>(p); }
-PB_KERNEL(gemm_mxfp4_few16, GemmParams, 32 * kFewWarps) { gemm_few<Mxfp4Format, 16>(p); }
-PB_KERNEL(gemm_mxfp4_few32, GemmParams, 32 * kFewWarps) { gemm_few<Mxfp4Format, 32>(p); }
 
 }  // namespace
 }  // namespace pb::cuda

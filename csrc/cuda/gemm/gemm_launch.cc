@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "formats/quantise.h"
+#include "formats/dtype.h"
 
 namespace pb::cuda {
 namespace {
@@ -23,43 +23,27 @@ constexpr GemmKernel many(const char* name, DType weights) {
   return {name, weights, kRows, kColumns, 2 * kColumns, kShared};
 }
 
+// Names of the kernels of a format.
+struct KernelNames {
+  const char *few8, *few16, *few32, *square64, *square128, *wgmma, *tma;
+};
+
 // Of each number of rows, the narrow tiles first.
 template <typename Format>
-constexpr auto kernels_of(DType weights, const char* few8, const char* few16, const char* few32,
-                          const char* square64, const char* square128) {
-  return std::array{
-      few<Format, 8, 16>(few8, weights),         few<Format, 8, 32>(few8, weights),
-      few<Format, 8, 64>(few8, weights),         few<Format, 16, 16>(few16, weights),
-      few<Format, 16, 32>(few16, weights),       few<Format, 16, 64>(few16, weights),
-      few<Format, 32, 16>(few32, weights),       few<Format, 32, 32>(few32, weights),
-      few<Format, 32, 64>(few32, weights),       many<Format, 64, 64>(square64, weights),
-      many<Format, 128, 128>(square128, weights)};
+constexpr auto kernels_of(DType weights, const KernelNames& names) {
+  return std::array{few<Format, 8, 16>(names.few8, weights),
+                    few<Format, 8, 32>(names.few8, weights),
+                    few<Format, 8, 64>(names.few8, weights),
+                    few<Format, 16, 16>(names.few16, weights),
+                    few<Format, 16, 32>(names.few16, weights),
+                    few<Format, 16, 64>(names.few16, weights),
+                    few<Format, 32, 16>(names.few32, weights),
+                    few<Format, 32, 32>(names.few32, weights),
+                    few<Format, 32, 64>(names.few32, weights),
+                    many<Format, 64, 64>(names.square64, weights),
+                    many<Format, 128, 128>(names.square128, weights)};
 }
 
-constexpr auto kBf16Kernels =
-    kernels_of<Bf16Format>(DType::kBF16, "gemm_bf16_few8", "gemm_bf16_few16", "gemm_bf16_few32",
-                           "gemm_bf16_64x64", "gemm_bf16_128x128");
-constexpr auto kInt8Kernels =
-    kernels_of<Int8Format>(DType::kInt8, "gemm_int8_few8", "gemm_int8_few16", "gemm_int8_few32",
-                           "gemm_int8_64x64", "gemm_int8_128x128");
-constexpr auto kInt4Kernels =
-    kernels_of<Int4Format>(DType::kInt4, "gemm_int4_few8", "gemm_int4_few16", "gemm_int4_few32",
-                           "gemm_int4_64x64", "gemm_int4_128x128");
-constexpr auto kInt4ZpKernels =
-    kernels_of<Int4ZpFormat>(DType::kInt4Zp, "gemm_int4_zp_few8", "gemm_int4_zp_few16",
-                             "gemm_int4_zp_few32", "gemm_int4_zp_64x64", "gemm_int4_zp_128x128");
-constexpr auto kQ4KKernels =
-    kernels_of<Q4KFormat>(DType::kQ4K, "gemm_q4_k_few8", "gemm_q4_k_few16", "gemm_q4_k_few32",
-                          "gemm_q4_k_64x64", "gemm_q4_k_128x128");
-constexpr auto kQ5KKernels =
-    kernels_of<Q5KFormat>(DType::kQ5K, "gemm_q5_k_few8", "gemm_q5_k_few16", "gemm_q5_k_few32",
-                          "gemm_q5_k_64x64", "gemm_q5_k_128x128");
-constexpr auto kQ6KKernels =
-    kernels_of<Q6KFormat>(DType::kQ6K, "gemm_q6_k_few8", "gemm_q6_k_few16", "gemm_q6_k_few32",
-                          "gemm_q6_k_64x64", "gemm_q6_k_128x128");
-constexpr auto kMxfp4Kernels =
-    kernels_of<Mxfp4Format>(DType::kMxfp4, "gemm_mxfp4_few8", "gemm_mxfp4_few16",
-                            "gemm_mxfp4_few32", "gemm_mxfp4_64x64", "gemm_mxfp4_128x128");
 constexpr std::array kF32Kernels{
     GemmKernel{"gemm_f32", DType::kF32, kF32Rows, kF32Columns, kF32Threads, kF32SharedBytes}};
 
@@ -69,15 +53,6 @@ constexpr GemmKernel wgmma(const char* name, DType weights) {
   static_assert(kWgmmaThreads == 2 * kWgmmaTile);
   return kernel;
 }
-constexpr GemmKernel kBf16Wgmma = wgmma<Bf16Format>("gemm_bf16_wgmma", DType::kBF16);
-constexpr GemmKernel kInt8Wgmma = wgmma<Int8Format>("gemm_int8_wgmma", DType::kInt8);
-constexpr GemmKernel kInt4Wgmma = wgmma<Int4Format>("gemm_int4_wgmma", DType::kInt4);
-constexpr GemmKernel kInt4ZpWgmma = wgmma<Int4ZpFormat>("gemm_int4_zp_wgmma", DType::kInt4Zp);
-constexpr GemmKernel kQ4KWgmma = wgmma<Q4KFormat>("gemm_q4_k_wgmma", DType::kQ4K);
-constexpr GemmKernel kQ5KWgmma = wgmma<Q5KFormat>("gemm_q5_k_wgmma", DType::kQ5K);
-constexpr GemmKernel kQ6KWgmma = wgmma<Q6KFormat>("gemm_q6_k_wgmma", DType::kQ6K);
-constexpr GemmKernel kMxfp4Wgmma = wgmma<Mxfp4Format>("gemm_mxfp4_wgmma", DType::kMxfp4);
-
 template <typename Format>
 constexpr GemmKernel tma(const char* name, DType weights) {
   constexpr size_t kShared = kTmaSharedBytes<Format::kBits>;
@@ -91,15 +66,6 @@ constexpr GemmKernel tma(const char* name, DType weights) {
           .has_maps = true,
           .takes_turns = Format::kBits == 16};
 }
-constexpr GemmKernel kBf16Tma = tma<Bf16Format>("gemm_bf16_tma", DType::kBF16);
-constexpr GemmKernel kInt8Tma = tma<Int8Format>("gemm_int8_tma", DType::kInt8);
-constexpr GemmKernel kInt4Tma = tma<Int4Format>("gemm_int4_tma", DType::kInt4);
-constexpr GemmKernel kInt4ZpTma = tma<Int4ZpFormat>("gemm_int4_zp_tma", DType::kInt4Zp);
-constexpr GemmKernel kQ4KTma = tma<Q4KFormat>("gemm_q4_k_tma", DType::kQ4K);
-constexpr GemmKernel kQ5KTma = tma<Q5KFormat>("gemm_q5_k_tma", DType::kQ5K);
-constexpr GemmKernel kQ6KTma = tma<Q6KFormat>("gemm_q6_k_tma", DType::kQ6K);
-constexpr GemmKernel kMxfp4Tma = tma<Mxfp4Format>("gemm_mxfp4_tma", DType::kMxfp4);
-
 // What there is for weights of a dtype.
 struct KernelsOfDType {
   std::span<const GemmKernel> all;
@@ -108,24 +74,37 @@ struct KernelsOfDType {
   const char* gather;
   const char* expand = nullptr;  // null: they need not
 };
+
+// The kernels of a layout, kNames being those of weight_kernels.cuh.
+template <typename Layout, DType kWeights, const KernelNames& kNames>
+struct Table {
+  static constexpr auto kAll = kernels_of<Layout>(kWeights, kNames);
+  static constexpr GemmKernel kWgmma = wgmma<Layout>(kNames.wgmma, kWeights);
+  static constexpr GemmKernel kTma = tma<Layout>(kNames.tma, kWeights);
+};
+#define PB_NAMES(constant, name, Type)                                                       \
+  constexpr KernelNames constant##Names = {"gemm_" #name "_few8",    "gemm_" #name "_few16", \
+                                           "gemm_" #name "_few32",   "gemm_" #name "_64x64", \
+                                           "gemm_" #name "_128x128", "gemm_" #name "_wgmma", \
+                                           "gemm_" #name "_tma"};
+PB_CUDA_FORMATS(PB_NAMES)
+PB_NAMES(kBF16, bf16, Bf16)
+#undef PB_NAMES
+
 KernelsOfDType kernels_for(DType weights) {
   switch (weights) {
-    case DType::kBF16:
-      return {kBf16Kernels, &kBf16Wgmma, &kBf16Tma, "gather_rows_bf16"};
-    case DType::kInt8:
-      return {kInt8Kernels, &kInt8Wgmma, &kInt8Tma, "gather_rows_int8", "expand_int8"};
-    case DType::kInt4:
-      return {kInt4Kernels, &kInt4Wgmma, &kInt4Tma, "gather_rows_int4", "expand_int4"};
-    case DType::kInt4Zp:
-      return {kInt4ZpKernels, &kInt4ZpWgmma, &kInt4ZpTma, "gather_rows_int4_zp", "expand_int4_zp"};
-    case DType::kQ4K:
-      return {kQ4KKernels, &kQ4KWgmma, &kQ4KTma, "gather_rows_q4_k", "expand_q4_k"};
-    case DType::kQ5K:
-      return {kQ5KKernels, &kQ5KWgmma, &kQ5KTma, "gather_rows_q5_k", "expand_q5_k"};
-    case DType::kQ6K:
-      return {kQ6KKernels, &kQ6KWgmma, &kQ6KTma, "gather_rows_q6_k", "expand_q6_k"};
-    case DType::kMxfp4:
-      return {kMxfp4Kernels, &kMxfp4Wgmma, &kMxfp4Tma, "gather_rows_mxfp4", "expand_mxfp4"};
+    case DType::kBF16: {
+      using Kernels = Table<Bf16Format, DType::kBF16, kBF16Names>;
+      return {Kernels::kAll, &Kernels::kWgmma, &Kernels::kTma, "gather_rows_bf16"};
+    }
+#define PB_CASE(constant, name, Type)                                              \
+  case DType::constant: {                                                          \
+    using Kernels = Table<Type##Format, DType::constant, constant##Names>;         \
+    return {Kernels::kAll, &Kernels::kWgmma, &Kernels::kTma, "gather_rows_" #name, \
+            "expand_" #name};                                                      \
+  }
+      PB_CUDA_FORMATS(PB_CASE)
+#undef PB_CASE
     default:
       return {kF32Kernels, nullptr, nullptr, "gather_rows_f32"};
   }

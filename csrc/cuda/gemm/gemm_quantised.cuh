@@ -124,48 +124,5 @@ class ExpandedTiles {
   typename Group::Scales of_next_{};
 };
 
-PB_KERNEL(gemm_int8_128x128, GemmParams, 256) {
-  gemm_many<ExpandedTiles<Int8Format, 128, 256>, 128, 128, 2, 4>(p);
-}
-PB_KERNEL(gemm_int8_64x64, GemmParams, 128) {
-  gemm_many<ExpandedTiles<Int8Format, 64, 128>, 64, 64, 2, 2>(p);
-}
-PB_KERNEL(gemm_int4_128x128, GemmParams, 256) {
-  gemm_many<ExpandedTiles<Int4Format, 128, 256>, 128, 128, 2, 4>(p);
-}
-PB_KERNEL(gemm_int4_64x64, GemmParams, 128) {
-  gemm_many<ExpandedTiles<Int4Format, 64, 128>, 64, 64, 2, 2>(p);
-}
-PB_KERNEL(gemm_int4_zp_128x128, GemmParams, 256) {
-  gemm_many<ExpandedTiles<Int4ZpFormat, 128, 256>, 128, 128, 2, 4>(p);
-}
-PB_KERNEL(gemm_int4_zp_64x64, GemmParams, 128) {
-  gemm_many<ExpandedTiles<Int4ZpFormat, 64, 128>, 64, 64, 2, 2>(p);
-}
-PB_KERNEL(gemm_q4_k_128x128, GemmParams, 256) {
-  gemm_many<ExpandedTiles<Q4KFormat, 128, 256>, 128, 128, 2, 4>(p);
-}
-PB_KERNEL(gemm_q4_k_64x64, GemmParams, 128) {
-  gemm_many<ExpandedTiles<Q4KFormat, 64, 128>, 64, 64, 2, 2>(p);
-}
-PB_KERNEL(gemm_q5_k_128x128, GemmParams, 256) {
-  gemm_many<ExpandedTiles<Q5KFormat, 128, 256>, 128, 128, 2, 4>(p);
-}
-PB_KERNEL(gemm_q5_k_64x64, GemmParams, 128) {
-  gemm_many<ExpandedTiles<Q5KFormat, 64, 128>, 64, 64, 2, 2>(p);
-}
-PB_KERNEL(gemm_q6_k_128x128, GemmParams, 256) {
-  gemm_many<ExpandedTiles<Q6KFormat, 128, 256>, 128, 128, 2, 4>(p);
-}
-PB_KERNEL(gemm_q6_k_64x64, GemmParams, 128) {
-  gemm_many<ExpandedTiles<Q6KFormat, 64, 128>, 64, 64, 2, 2>(p);
-}
-PB_KERNEL(gemm_mxfp4_128x128, GemmParams, 256) {
-  gemm_many<ExpandedTiles<Mxfp4Format, 128, 256>, 128, 128, 2, 4>(p);
-}
-PB_KERNEL(gemm_mxfp4_64x64, GemmParams, 128) {
-  gemm_many<ExpandedTiles<Mxfp4Format, 64, 128>, 64, 64, 2, 2>(p);
-}
-
 }  // namespace
 }  // namespace pb::cuda

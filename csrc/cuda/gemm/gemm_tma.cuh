@@ -181,13 +181,6 @@ __device__ __forceinline__ void gemm_tma_expanded(const TmaGemmParams&) {}
 #endif
 
 PB_LARGE_KERNEL(gemm_bf16_tma, TmaGemmParams, kTmaThreads) { gemm_tma(p); }
-PB_KERNEL(gemm_int8_tma, TmaGemmParams, kWgmmaThreads) { gemm_tma_expanded<Int8Format>(p); }
-PB_KERNEL(gemm_int4_tma, TmaGemmParams, kWgmmaThreads) { gemm_tma_expanded<Int4Format>(p); }
-PB_KERNEL(gemm_int4_zp_tma, TmaGemmParams, kWgmmaThreads) { gemm_tma_expanded<Int4ZpFormat>(p); }
-PB_KERNEL(gemm_q4_k_tma, TmaGemmParams, kWgmmaThreads) { gemm_tma_expanded<Q4KFormat>(p); }
-PB_KERNEL(gemm_q5_k_tma, TmaGemmParams, kWgmmaThreads) { gemm_tma_expanded<Q5KFormat>(p); }
-PB_KERNEL(gemm_q6_k_tma, TmaGemmParams, kWgmmaThreads) { gemm_tma_expanded<Q6KFormat>(p); }
-PB_KERNEL(gemm_mxfp4_tma, TmaGemmParams, kWgmmaThreads) { gemm_tma_expanded<Mxfp4Format>(p); }
 
 }  // namespace
 }  // namespace pb::cuda

@@ -151,27 +151,6 @@ __device__ __forceinline__ void gemm_wgmma(const GemmParams& p,
 PB_KERNEL(gemm_bf16_wgmma, GemmParams, kWgmmaThreads) {
   gemm_wgmma<PlainTiles<kWgmmaTile, kWgmmaThreads>>(p);
 }
-PB_KERNEL(gemm_int8_wgmma, GemmParams, kWgmmaThreads) {
-  gemm_wgmma<ExpandedTiles<Int8Format, kWgmmaTile, kWgmmaThreads>>(p);
-}
-PB_KERNEL(gemm_int4_wgmma, GemmParams, kWgmmaThreads) {
-  gemm_wgmma<ExpandedTiles<Int4Format, kWgmmaTile, kWgmmaThreads>>(p);
-}
-PB_KERNEL(gemm_int4_zp_wgmma, GemmParams, kWgmmaThreads) {
-  gemm_wgmma<ExpandedTiles<Int4ZpFormat, kWgmmaTile, kWgmmaThreads>>(p);
-}
-PB_KERNEL(gemm_q4_k_wgmma, GemmParams, kWgmmaThreads) {
-  gemm_wgmma<ExpandedTiles<Q4KFormat, kWgmmaTile, kWgmmaThreads>>(p);
-}
-PB_KERNEL(gemm_q5_k_wgmma, GemmParams, kWgmmaThreads) {
-  gemm_wgmma<ExpandedTiles<Q5KFormat, kWgmmaTile, kWgmmaThreads>>(p);
-}
-PB_KERNEL(gemm_q6_k_wgmma, GemmParams, kWgmmaThreads) {
-  gemm_wgmma<ExpandedTiles<Q6KFormat, kWgmmaTile, kWgmmaThreads>>(p);
-}
-PB_KERNEL(gemm_mxfp4_wgmma, GemmParams, kWgmmaThreads) {
-  gemm_wgmma<ExpandedTiles<Mxfp4Format, kWgmmaTile, kWgmmaThreads>>(p);
-}
 
 }  // namespace
 }  // namespace pb::cuda

@@ -17,6 +17,7 @@
 #include "cuda/gemm/gemm_quantised.cuh"
 #include "cuda/gemm/gemm_tma.cuh"
 #include "cuda/gemm/gemm_wgmma.cuh"
+#include "cuda/image/weight_kernels.cuh"
 #include "cuda/recurrent/delta_rows.cuh"
 #include "cuda/recurrent/delta_rule.cuh"
 #include "cuda/recurrent/short_conv.cuh"

@@ -30,6 +30,10 @@ struct WeightLayout {
 // dtype: not kF16.
 WeightLayout weight_layout(int n_out, int n_in, DType dtype);
 
+// The dtype that a matrix gets whose tensors are of `tensor` and keep it: itself if there are
+// kernels for it, else int8 or bf16, which holds or nearly holds its numbers.
+DType native_dtype(DType tensor);
+
 // Where the parts of a weight lie in device memory; each on 16 bytes.
 struct WeightPointers {
   const void* values;
@@ -47,9 +51,9 @@ struct PackedWeight {
 };
 
 // Stacks `parts` (each (n_i, n_in)) into one weight. Groups of the same dtype are taken as they
-// are, all else is rounded to it; but to a dtype that is_only_kept, nothing is. Throws kModelFormat
-// where shapes or dtypes do not fit each other or a number is not finite in `dtype`, naming the
-// tensor and the first such element.
+// are, all else is rounded to it; but to a dtype that is_native_only, nothing is. Throws
+// kModelFormat where shapes or dtypes do not fit each other or a number is not finite in `dtype`,
+// naming the tensor and the first such element.
 void pack_weight(std::span<const TensorView> parts, const WeightLayout& layout,
                  const PackedWeight& to, ThreadPool& pool);
 

@@ -28,7 +28,12 @@
 // and 2 j + 1 of the values hold; bits are in that order, from the lowest.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
 #include "cuda/device_code/shared_bytes.h"
+#include "formats/list.h"
 
 namespace pb::cuda {
 
@@ -60,12 +65,110 @@ struct WeightFormat {
 
 struct F32Format : WeightFormat<32> {};
 struct Bf16Format : WeightFormat<16> {};
-struct Int8Format : WeightFormat<8, 16> {};
-struct Int4Format : WeightFormat<4, 16> {};
-struct Int4ZpFormat : WeightFormat<4, 32> {};
-struct Q4KFormat : WeightFormat<4, 16> {};
-struct Q5KFormat : WeightFormat<4, 48> {};
-struct Q6KFormat : WeightFormat<4, 80, 8> {};
-struct Mxfp4Format : WeightFormat<4, 0, 2> {};
+
+// -- what the host writes -------------------------------------------------------------------------
+
+// A row of a weight in host memory, zeros before its groups are written.
+struct PackedRow {
+  std::byte* values;
+  std::byte* scales;
+  int n_tiles;  // of kScaleTile numbers; the last one is not always whole
+
+  // `at` bytes from the beginning of a row's values or scales.
+  template <typename T>
+  static void put(std::byte* to, int64_t at, const T& value) {
+    std::memcpy(to + at, &value, sizeof(value));
+  }
+  // The low 4 bits of the codes of group `index`.
+  void put_nibbles(const uint8_t* codes, int64_t index) const {
+    for (int i = 0; i < kGroup / 2; ++i) {
+      const int pair = (codes[i] & 15) | (codes[i + kGroup / 2] & 15) << 4;
+      values[index * (kGroup / 2) + i] = static_cast<std::byte>(pair);
+    }
+  }
+  // kWidth bits of each code from bit kShift on, as T, in the order of pairs of pairs.
+  template <typename T, int kWidth, int kShift = 4>
+  static T bits_of(const uint8_t* codes) {
+    T bits = 0;
+    for (int j = 0; j < kGroup / 4; ++j) {
+      for (int i = 0; i < 4; ++i) {
+        const int element = 2 * j + i % 2 + i / 2 * (kGroup / 2);
+        const auto part = static_cast<T>(codes[element] >> kShift & ((1 << kWidth) - 1));
+        bits |= part << (4 * j + i) * kWidth;
+      }
+    }
+    return bits;
+  }
+};
+
+// The layout of each weight format that CUDA has kernels for: NAMEFormat for the struct NAME of
+// formats/list.h. write() writes group number `index` of a row.
+
+struct Int8Format : WeightFormat<8, 16> {
+  static void write(const Int8::Parts& group, int64_t index, const PackedRow& to) {
+    for (int i = 0; i < kGroup; ++i) {
+      to.values[index * kGroup + i] = static_cast<std::byte>(Int8::number(group.codes[i]));
+    }
+    PackedRow::put(to.scales, index * 2, group.factors);
+  }
+};
+
+struct Int4Format : WeightFormat<4, 16> {
+  static void write(const Int4::Parts& group, int64_t index, const PackedRow& to) {
+    to.put_nibbles(group.codes, index);
+    PackedRow::put(to.scales, index * 2, group.factors);
+  }
+};
+
+struct Int4ZpFormat : WeightFormat<4, 32> {
+  static void write(const Int4Zp::Parts& group, int64_t index, const PackedRow& to) {
+    to.put_nibbles(group.codes, index);
+    PackedRow::put(to.scales, index * 4, group.factors);  // f16, low byte of the zero point
+  }
+};
+
+// d and d_min, and then 12 bits for each group: those of two in 3 bytes.
+inline void write_scale_and_min(const ScaleAndMinGroups::Parts& group, int in_tile,
+                                std::byte* tile) {
+  PackedRow::put(tile, 0, group.shared);
+  const int is_odd = in_tile % 2;
+  const int bits = (group.factors[0] | group.factors[1] << 6) << 4 * is_odd;
+  std::byte* const to = tile + 4 + in_tile / 2 * 3 + is_odd;
+  to[0] |= static_cast<std::byte>(bits);
+  to[1] |= static_cast<std::byte>(bits >> 8);
+}
+
+struct Q4KFormat : WeightFormat<4, 16> {
+  static void write(const Q4K::Parts& group, int64_t index, const PackedRow& to) {
+    to.put_nibbles(group.codes, index);
+    write_scale_and_min(group, static_cast<int>(index % 8), to.scales + index / 8 * kScaleBytes);
+  }
+};
+
+struct Q5KFormat : WeightFormat<4, 48> {
+  static void write(const Q5K::Parts& group, int64_t index, const PackedRow& to) {
+    std::byte* const tile = to.scales + index / 8 * kScaleBytes;
+    to.put_nibbles(group.codes, index);
+    write_scale_and_min(group, static_cast<int>(index % 8), tile);
+    PackedRow::put(tile, 16 + index % 8 * 4, PackedRow::bits_of<uint32_t, 1>(group.codes));
+  }
+};
+
+struct Q6KFormat : WeightFormat<4, 80, 8> {
+  static void write(const Q6K::Parts& group, int64_t index, const PackedRow& to) {
+    std::byte* const tile = to.scales + index / 8 * kScaleBytes;
+    to.put_nibbles(group.codes, index);
+    PackedRow::put(tile, index % 8 * 2, group.factors);
+    PackedRow::put(tile, 16 + index % 8 * 8, PackedRow::bits_of<uint64_t, 2>(group.codes));
+    PackedRow::put(to.scales + int64_t{to.n_tiles} * kScaleBytes, index / 8 * 2, group.shared);
+  }
+};
+
+struct Mxfp4Format : WeightFormat<4, 0, 2> {
+  static void write(const Mxfp4::Parts& group, int64_t index, const PackedRow& to) {
+    to.put_nibbles(group.codes, index);
+    PackedRow::put(to.scales, index, group.factors);
+  }
+};
 
 }  // namespace pb::cuda

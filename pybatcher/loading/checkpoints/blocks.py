@@ -1,10 +1,8 @@
-"""Block quantisation formats: groups of neighbouring elements that share scales.
+"""Block formats: rows whose neighbouring elements share scales.
 
-A row of a quantised weight is a row of bytes. The engine computes with those in `ENGINE_BLOCKS`:
-"int8" (GGUF's Q8_0), "int4" (Q4_0), "int4_zp" (which GGUF has not: int4 with a zero point for
-each group), "q5_0", "iq4_nl", "q4_k", "q5_k", "q6_k" and "mxfp4". The others keep their GGUF
-names, and `conversion.py` converts them, because the engine has no kernels for them; "mxfp4_parts"
-is MXFP4 as safetensors have it, the scales in a tensor of their own.
+A row of a quantised weight is a row of bytes. The formats that the engine computes with come from
+its own list, `csrc/formats/list.h`. It has no kernels for the others: `conversion.py` dequantises
+them. "mxfp4_parts" is MXFP4 as safetensors store it, with the scales in a tensor of their own.
 
 Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 """
@@ -13,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ... import _core
+
 __all__ = ["BLOCKS", "ENGINE_BLOCKS", "MXFP4_PARTS", "Block", "block_name"]
 
 MXFP4_PARTS = "mxfp4_parts"
@@ -20,52 +20,79 @@ MXFP4_PARTS = "mxfp4_parts"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Size of one block: `n_elements` neighbouring elements of a row take `n_bytes` bytes."""
+    """A block format: `n_elements` neighbouring elements of a row take `n_bytes` bytes.
+
+    gguf_name, gguf_type: in GGUF files; "" and None if they do not have the format.
+    native: the engine has kernels for the format.
+    in_int8, in_bf16: an int8 or a bf16 matrix holds all its numbers.
+    """
 
     n_elements: int
     n_bytes: int
+    gguf_name: str = ""
+    gguf_type: int | None = None
+    native: bool = False
+    in_int8: bool = False
+    in_bf16: bool = False
 
 
-BLOCKS = {
-    "int8": Block(32, 34),
-    "int4": Block(32, 18),
-    "int4_zp": Block(32, 20),
-    "Q4_1": Block(32, 20),
-    "q5_0": Block(32, 22),
-    "Q5_1": Block(32, 24),
-    "Q2_K": Block(256, 84),
-    "Q3_K": Block(256, 110),
-    "q4_k": Block(256, 144),
-    "q5_k": Block(256, 176),
-    "q6_k": Block(256, 210),
-    "IQ1_S": Block(256, 50),
-    "IQ1_M": Block(256, 56),
-    "IQ2_XXS": Block(256, 66),
-    "IQ2_XS": Block(256, 74),
-    "IQ2_S": Block(256, 82),
-    "IQ3_XXS": Block(256, 98),
-    "IQ3_S": Block(256, 110),
-    "iq4_nl": Block(32, 18),
-    "IQ4_XS": Block(256, 136),
-    "TQ1_0": Block(256, 54),
-    "TQ2_0": Block(256, 66),
-    "mxfp4": Block(32, 17),
-    MXFP4_PARTS: Block(32, 16),
+def _native() -> dict[str, Block]:
+    """Return the formats of checkpoints that the engine computes with, in the engine's order.
+
+    "fp8" is not one of them: the engine's blocks of FP8 are made of stored weights at load.
+    """
+    return {
+        name: Block(
+            n_elements=facts["n_elements"],
+            n_bytes=facts["n_bytes"],
+            gguf_name=facts["gguf_name"],
+            gguf_type=facts["gguf_type"],
+            native=True,
+            in_int8=facts["in_int8"],
+            in_bf16=facts["in_bf16"],
+        )
+        for name, facts in _core.weight_formats().items()
+        if name != "fp8"
+    }
+
+
+_GGUF_ONLY = {
+    "Q4_1": (3, 32, 20),
+    "Q5_1": (7, 32, 24),
+    "Q2_K": (10, 256, 84),
+    "Q3_K": (11, 256, 110),
+    "IQ2_XXS": (16, 256, 66),
+    "IQ2_XS": (17, 256, 74),
+    "IQ3_XXS": (18, 256, 98),
+    "IQ1_S": (19, 256, 50),
+    "IQ3_S": (21, 256, 110),
+    "IQ2_S": (22, 256, 82),
+    "IQ4_XS": (23, 256, 136),
+    "IQ1_M": (29, 256, 56),
+    "TQ1_0": (34, 256, 54),
+    "TQ2_0": (35, 256, 66),
 }
+"""GGUF's formats that the engine may lack: (type, elements, bytes) by GGUF's name."""
 
-_GGUF_NAMES = {
-    "int8": "Q8_0",
-    "int4": "Q4_0",
-    "q5_0": "Q5_0",
-    "iq4_nl": "IQ4_NL",
-    "q4_k": "Q4_K",
-    "q5_k": "Q5_K",
-    "q6_k": "Q6_K",
-    "mxfp4": "MXFP4",
+_NATIVE = _native()
+
+BLOCKS: dict[str, Block] = {
+    **{
+        name.lower(): Block(n_elements, n_bytes, name, number)
+        for name, (number, n_elements, n_bytes) in _GGUF_ONLY.items()
+    },
+    **_NATIVE,
+    MXFP4_PARTS: Block(
+        _NATIVE["mxfp4"].n_elements,
+        _NATIVE["mxfp4"].n_bytes - 1,
+        _NATIVE["mxfp4"].gguf_name,
+        in_bf16=True,
+    ),
 }
-ENGINE_BLOCKS = (*_GGUF_NAMES, "int4_zp")
+ENGINE_BLOCKS = tuple(_NATIVE)
 
 
 def block_name(dtype: str) -> str:
-    """Return GGUF's name of the block format `dtype`."""
-    return _GGUF_NAMES.get("mxfp4" if dtype == MXFP4_PARTS else dtype, dtype)
+    """Return GGUF's name of the block format `dtype`, or `dtype` if GGUF has no such format."""
+    block = BLOCKS.get(dtype)
+    return block.gguf_name if block is not None and block.gguf_name else dtype

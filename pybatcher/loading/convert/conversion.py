@@ -36,10 +36,7 @@ __all__ = [
 ]
 
 _CHUNK = 2**20  # elements converted at a time
-_LOSSLESS_IN_INT8 = ("int8", "int4", "q5_0", "iq4_nl")
-"""Formats whose block is one f16 scale times 32 values that fit int8: the engine widens them."""
-
-SAME_AS = {MXFP4_PARTS: "mxfp4", "Q3_K": "q6_k"}
+SAME_AS = {MXFP4_PARTS: "mxfp4", "q3_k": "q6_k"}
 """Blocks of ENGINE_BLOCKS that hold the numbers of other formats."""
 
 _PRECISION_ADVICE = {
@@ -128,18 +125,19 @@ def check_conversion(
             _reference(kind, origin)
     rounded = [tensor.dtype for name, tensor in tensors.items() if name not in kept]
     kinds = Counter(kind for kind in rounded if kind in BLOCKS)
-    lossless = {
-        "f32": tuple(BLOCKS),
-        "bf16": ("mxfp4", MXFP4_PARTS),
-        "int8": _LOSSLESS_IN_INT8,
-        "int4": ("int4",),
-    }
-    lost = sorted((block_name(k), n) for k, n in kinds.items() if k not in lossless.get(dtype, ()))
+    lost = sorted((block_name(k), n) for k, n in kinds.items() if not _holds(dtype, k))
     _warn_of_rounding(lost, dtype, origin)
     stored = Counter(_rounding(tensor, dtype, name in kept) for name, tensor in tensors.items())
     for target in sorted({target for target, _ in stored if target}):
         lost = sorted((name, count) for (to, name), count in stored.items() if to == target)
         _warn_of_rounding(lost, target, origin)
+
+
+def _holds(dtype: str, kind: str) -> bool:
+    """Return whether a matrix of `dtype` holds all numbers of the block format `kind`."""
+    block = BLOCKS[kind]
+    held = {"f32": True, "bf16": block.in_bf16, "int8": block.in_int8}
+    return kind == dtype or held.get(dtype, False)
 
 
 def _rounding(tensor: Tensor, dtype: str, is_kept: bool) -> tuple[str, str]:
@@ -212,12 +210,12 @@ def _reference(kind: str, origin: str) -> Callable[[_Rows], NDArray[np.float32]]
         from gguf.constants import GGMLQuantizationType
         from gguf.quants import dequantize
 
-        number = GGMLQuantizationType[kind]
+        number = GGMLQuantizationType[block_name(kind)]
         dequantize(np.zeros((1, BLOCKS[kind].n_bytes), np.uint8), number)
     except (ImportError, KeyError, NotImplementedError) as error:
         raise ModelFormatError(
-            f"{origin}: has {kind} weights, which are read with the gguf package ({error}); "
-            + install_extra("gguf", upgrade=True)
+            f"{origin}: has {block_name(kind)} weights, which are read with the gguf package "
+            f"({error}); " + install_extra("gguf", upgrade=True)
         ) from error
 
     def dequantise(rows: _Rows) -> NDArray[np.float32]:

@@ -19,7 +19,7 @@ _Bytes = NDArray[np.uint8]
 
 def q3_k_as_q6_k(rows: _Bytes) -> _Bytes:
     """Return rows of Q6_K blocks, (rows, blocks * 210), of rows of Q3_K, (rows, blocks * 110)."""
-    blocks = rows.reshape(-1, BLOCKS["Q3_K"].n_bytes)
+    blocks = rows.reshape(-1, BLOCKS["q3_k"].n_bytes)
     out = np.empty((len(blocks), BLOCKS["q6_k"].n_bytes), np.uint8)
     for begin in range(0, len(blocks), _CHUNK):
         part = slice(begin, begin + _CHUNK)

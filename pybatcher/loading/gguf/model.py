@@ -40,7 +40,7 @@ __all__ = ["open_gguf"]
 
 # Block formats without kernels that are loaded as int8: more than 4 bits, finer scales than int4
 # has, or a minimum, without which 4 bits lose as much again.
-_LOADED_AS_INT8 = ("Q4_1", "Q5_1", "IQ4_XS")
+_LOADED_AS_INT8 = ("q4_1", "q5_1", "iq4_xs")
 _ROPE_DIVISORS = "rope_freqs.weight"
 _LEAST_DIVISOR = np.float32(1e-3)  # of frequencies, so that none becomes infinite
 _LONGROPE_DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")

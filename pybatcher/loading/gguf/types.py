@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpoints.blocks import BLOCKS, block_name
+from ..checkpoints.blocks import BLOCKS, Block, block_name
 
 __all__ = ["TYPES", "GgufType"]
 
@@ -38,41 +38,18 @@ _PLAIN = {
     27: ("I64", "I64", "<i8"),
     28: ("F64", "F64", "<f8"),
 }
-_BLOCKS = {
-    2: "int4",
-    3: "Q4_1",
-    6: "q5_0",
-    7: "Q5_1",
-    8: "int8",
-    10: "Q2_K",
-    11: "Q3_K",
-    12: "q4_k",
-    13: "q5_k",
-    14: "q6_k",
-    16: "IQ2_XXS",
-    17: "IQ2_XS",
-    18: "IQ3_XXS",
-    19: "IQ1_S",
-    20: "iq4_nl",
-    21: "IQ3_S",
-    22: "IQ2_S",
-    23: "IQ4_XS",
-    29: "IQ1_M",
-    34: "TQ1_0",
-    35: "TQ2_0",
-    39: "mxfp4",
-}
 
 
 def _plain(name: str, dtype: str, array_dtype: str) -> GgufType:
     return GgufType(name, dtype, 1, np.dtype(array_dtype).itemsize, np.dtype(array_dtype))
 
 
-def _blocks(dtype: str) -> GgufType:
-    block = BLOCKS[dtype]
+def _blocks(dtype: str, block: Block) -> GgufType:
     return GgufType(block_name(dtype), dtype, block.n_elements, block.n_bytes, np.dtype(np.uint8))
 
 
 TYPES = {number: _plain(*entry) for number, entry in _PLAIN.items()} | {
-    number: _blocks(dtype) for number, dtype in _BLOCKS.items()
+    block.gguf_type: _blocks(dtype, block)
+    for dtype, block in BLOCKS.items()
+    if block.gguf_type is not None
 }

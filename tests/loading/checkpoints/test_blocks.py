@@ -5,29 +5,33 @@ from __future__ import annotations
 import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from pybatcher.loading.checkpoints.blocks import BLOCKS, MXFP4_PARTS, Block, block_name
+from pybatcher.loading.checkpoints.blocks import BLOCKS, ENGINE_BLOCKS, MXFP4_PARTS, block_name
+
+OF_GGUF = sorted(BLOCKS.keys() - {MXFP4_PARTS, "int4_zp"})
 
 
-@pytest.mark.parametrize("dtype", sorted(BLOCKS.keys() - {MXFP4_PARTS, "int4_zp"}))  # none of GGUF
+@pytest.mark.parametrize("dtype", OF_GGUF)
 def test_a_block_has_the_elements_and_bytes_that_gguf_gives_it(dtype: str) -> None:
-    sizes = GGML_QUANT_SIZES[GGMLQuantizationType[block_name(dtype)]]
-    assert BLOCKS[dtype] == Block(*sizes)
+    block = BLOCKS[dtype]
+    kind = GGMLQuantizationType[block_name(dtype)]
+    assert (block.n_elements, block.n_bytes) == GGML_QUANT_SIZES[kind]
+    assert block.gguf_type == kind
 
 
 def test_mxfp4_in_parts_lacks_the_byte_of_the_scale() -> None:
-    whole = BLOCKS["mxfp4"]
-    assert BLOCKS[MXFP4_PARTS] == Block(whole.n_elements, whole.n_bytes - 1)
+    whole, parts = BLOCKS["mxfp4"], BLOCKS[MXFP4_PARTS]
+    assert (parts.n_elements, parts.n_bytes) == (whole.n_elements, whole.n_bytes - 1)
 
 
-def test_kinds_with_kernels_have_a_name_of_our_own() -> None:
-    assert {dtype: block_name(dtype) for dtype in BLOCKS if block_name(dtype) != dtype} == {
-        "int8": "Q8_0",
-        "int4": "Q4_0",
-        "q5_0": "Q5_0",
-        "iq4_nl": "IQ4_NL",
-        "q4_k": "Q4_K",
-        "q5_k": "Q5_K",
-        "q6_k": "Q6_K",
-        "mxfp4": "MXFP4",
-        MXFP4_PARTS: "MXFP4",
-    }
+@pytest.mark.parametrize("dtype", OF_GGUF)
+def test_names_are_those_of_gguf_in_lower_case(dtype: str) -> None:
+    own = {"int8": "q8_0", "int4": "q4_0"}
+    assert block_name(dtype).lower() == own.get(dtype, dtype)
+
+
+def test_formats_of_the_engine_are_native() -> None:
+    assert {dtype for dtype, block in BLOCKS.items() if block.native} == {*ENGINE_BLOCKS}
+    assert {"int8", "int4", "int4_zp", "q4_k", "mxfp4"} <= {*ENGINE_BLOCKS}
+    held = {dtype for dtype in ENGINE_BLOCKS if BLOCKS[dtype].in_int8}
+    assert held == {"int8", "int4", "q5_0", "iq4_nl"}
+    assert [dtype for dtype in ENGINE_BLOCKS if BLOCKS[dtype].in_bf16] == ["mxfp4"]

@@ -40,7 +40,7 @@ def test_a_file_is_computed_with_as_it_is(tmp_path: Path) -> None:
     model = open_gguf(write_gguf(directory, tmp_path / "model.gguf", Kind.Q3_K))
     tensors = {
         name: Tensor(q3_k_as_q6_k(tensor.array), "q6_k", tensor.source)
-        if tensor.dtype == "Q3_K"
+        if tensor.dtype == "q3_k"
         else tensor
         for name, tensor in model.tensors.items()
     }

@@ -212,7 +212,7 @@ def test_blocks(architecture: str, kind: Kind, wide: dict[str, Path], tmp_path: 
     }
     loaded = open_gguf(path)
     engine_names = {Kind.Q8_0: "int8", Kind.Q4_0: "int4", Kind.Q4_K: "q4_k", Kind.Q6_K: "q6_k"}
-    dtype = engine_names.get(kind, kind.name)
+    dtype = engine_names.get(kind, kind.name.lower())
     for name, made in loaded.tensors.items():
         expected = written[gguf_name(name)]
         assert made.shape == expected.shape

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "cpu/weights/pack.h"
-#include "kept_weight.h"
+#include "native_weight.h"
 #include "product_fixture.h"
 
 namespace {
@@ -22,7 +22,7 @@ const cpu::Kernels* amx() {
 }
 
 struct Product : ProductFixture {
-  KeptWeight w;
+  NativeWeight w;
   int rows;
 
   Product(int n_out, int n_in, int rows, DType dtype)
@@ -93,7 +93,7 @@ std::vector<int> inputs(DType dtype) {
 
 TEST(rows_have_the_same_bits_in_every_number_of_rows) {
   if (amx() == nullptr) return;
-  for (DType dtype : kAllKeptDTypes) {
+  for (DType dtype : kNativeDTypes) {
     for (int n_in : inputs(dtype)) {
       const Product p(70, n_in, 70, dtype);
       const Calls calls(p, *amx());
@@ -110,7 +110,7 @@ TEST(rows_have_the_same_bits_in_every_number_of_rows) {
 TEST(many_rows_have_the_bits_of_targets_without_tiles) {
   if (amx() == nullptr) return;
   constexpr int kRows = 200;  // enough in each part that threads take
-  for (DType dtype : kAllKeptDTypes) {
+  for (DType dtype : kNativeDTypes) {
     const Product p(70, 768, kRows, dtype);
     const auto of = [&](const cpu::Kernels& target) {
       auto backend = make_cpu_backend(2, target.name);
@@ -126,7 +126,7 @@ TEST(many_rows_have_the_bits_of_targets_without_tiles) {
 
 TEST(rows_and_tiles_may_be_split_anywhere) {
   if (amx() == nullptr) return;
-  for (DType dtype : kAllKeptDTypes) {
+  for (DType dtype : kNativeDTypes) {
     const Product p(200, 512, 103, dtype);
     const Calls calls(p, *amx());
     const std::vector<float> alone = calls.row_by_row();
@@ -144,7 +144,7 @@ TEST(rows_and_tiles_may_be_split_anywhere) {
 
 TEST(many_rows_in_passes_and_parts_of_k_change_no_bit) {
   if (amx() == nullptr) return;
-  for (DType dtype : kAllKeptDTypes) {
+  for (DType dtype : kNativeDTypes) {
     const Product p(72, 2048, 563, dtype);  // two passes; three parts of K
     const Calls calls(p, *amx());
     const std::vector<float> alone = calls.row_by_row();
@@ -160,7 +160,7 @@ TEST(many_rows_in_passes_and_parts_of_k_change_no_bit) {
 
 TEST(what_lies_in_other_rows_is_never_multiplied) {
   if (amx() == nullptr) return;
-  for (DType dtype : kAllKeptDTypes) {
+  for (DType dtype : kNativeDTypes) {
     for (int begin : {0, 1, 16}) {
       const int end = begin + 57;
       const Product p(40, 512, 80, dtype);
@@ -181,7 +181,7 @@ TEST(what_lies_in_other_rows_is_never_multiplied) {
 TEST(the_greatest_sums_are_exact) {
   if (amx() == nullptr) return;
   constexpr int kRows = 64, kIn = 512;
-  for (DType dtype : kKeptDTypes) {
+  for (DType dtype : kF16NativeDTypes) {
     for (const uint8_t byte : {0x00, 0xff, 0x7f, 0x80}) {
       ProductFixture p(33, kIn, kRows, dtype);
       for (size_t i = 0; i < p.x.size(); ++i) p.x[i] = i / kIn % 2 == 0 ? 1.0f : -1.0f;
@@ -204,7 +204,7 @@ TEST(the_greatest_sums_are_exact) {
 
 TEST(what_is_not_finite_stays_visible_among_many_rows) {
   if (amx() == nullptr) return;
-  for (DType dtype : kAllKeptDTypes) {
+  for (DType dtype : kNativeDTypes) {
     for (float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
       Product p(40, 256, 60, dtype);
       auto backend = make_cpu_backend(1, amx()->name);

@@ -128,8 +128,7 @@ std::string refusal(Function&& function) {
 TEST(weights_are_as_large_as_in_a_file) {
   for (const DType dtype : kAllDTypes) {
     if (!is_quantised(dtype)) continue;
-    if (is_only_kept(dtype) && int8_holds(dtype)) continue;  // becomes int8
-    if (dtype == DType::kFp8) continue;                      // becomes bf16
+    if (cuda::native_dtype(dtype) != dtype) continue;  // becomes int8 or bf16
     const auto bytes_of = [&](int n_in) {
       const cuda::WeightLayout layout = cuda::weight_layout(24, n_in, dtype);
       return layout.value_bytes + layout.scale_bytes;
@@ -146,8 +145,8 @@ TEST(weights_are_as_large_as_in_a_file) {
 
 TEST(dtypes_that_are_only_kept_take_no_others) {
   const std::vector<float> values = Numbers(6).floats(2 * 256);
-  for (const DType dtype : kAllGpuKeptDTypes) {
-    const KeptWeight kept(3, 256, dtype, 7);
+  for (const DType dtype : kCudaNativeDTypes) {
+    const NativeWeight kept(3, 256, dtype, 7);
     const std::vector<TensorView> parts = {kept.view(),
                                            {"plain", values.data(), DType::kF32, 2, 256, 256, 1}};
     const std::string said = refusal([&] { packed(parts, 5, 256, dtype); });
@@ -175,7 +174,7 @@ TEST(int8_holds_narrower_groups) {
 
 TEST(scales_that_are_not_finite_are_refused_by_name) {
   constexpr uint16_t kBad[] = {0x7c00, 0xfc00, 0x7e00};  // both infinities and NaN
-  for (const DType dtype : kGpuKeptDTypes) {
+  for (const DType dtype : kCudaF16NativeDTypes) {
     for (const uint16_t bad : kBad) {
       RandomBlocks blocks(2, 512, dtype, 8);
       blocks.set_scale(blocks.n_blocks() - 1, bad);

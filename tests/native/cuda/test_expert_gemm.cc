@@ -5,8 +5,7 @@
 namespace pb::test {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4, DType::kInt4Zp,
-                             DType::kQ4K, DType::kQ5K,  DType::kQ6K,  DType::kMxfp4};
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, PB_CUDA_DTYPES};
 constexpr cuda::GemmDevice kHopper{.n_sms = 1, .has_wgmma = true};
 
 // Rows of experts: none, one, fewer than a tile has and more.

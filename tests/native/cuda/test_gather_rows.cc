@@ -29,8 +29,8 @@ struct Table {
 };
 
 Table table_of(int n_rows, int n_in, DType dtype) {
-  if (is_only_kept(dtype)) {
-    const KeptWeight kept(n_rows, n_in, dtype, static_cast<uint64_t>(n_in));
+  if (is_native_only(dtype)) {
+    const NativeWeight kept(n_rows, n_in, dtype, static_cast<uint64_t>(n_in));
     const TensorView view = kept.view();
     return {kept.values(), packed({&view, 1}, n_rows, n_in, dtype)};
   }
@@ -42,9 +42,8 @@ TEST(rows_are_looked_up_and_added) {
   constexpr int kRows = 19;
   const std::vector<int32_t> ids = {3, 0, 18, 3, 7};
   for (const DType dtype : kAllDTypes) {
-    if (dtype == DType::kF16 || dtype == DType::kFp8) continue;      // those become bf16
-    if (dtype == DType::kQ5_0 || dtype == DType::kIQ4_NL) continue;  // and those int8
-    const bool is_plain = !is_only_kept(dtype);
+    if (cuda::native_dtype(dtype) != dtype) continue;  // becomes int8 or bf16
+    const bool is_plain = !is_native_only(dtype);
     for (const int n_in : is_plain                 ? std::vector{8, 100, 300, 576}
                           : in_super_blocks(dtype) ? std::vector{256, 2304}
                                                    : std::vector{32, 96, 832}) {

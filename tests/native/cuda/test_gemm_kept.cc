@@ -10,7 +10,7 @@ namespace pb::cuda {
 namespace {
 
 struct ExpandParams {
-  const unsigned char* values;  // (n_rows, n_in / 2)
+  const unsigned char* values;  // (n_rows, n_in), as weight_formats.h has them
   const unsigned char* scales;  // (n_rows, scale_bytes)
   uint16_t* out;                // (n_rows, n_in) bf16
   int n_in;
@@ -25,24 +25,24 @@ __device__ void expand_rows(const ExpandParams& p) {
   const unsigned char* const scales = p.scales + row * p.scale_bytes;
   const unsigned char* const tail = scales + Format::tail_offset(p.n_in);
   const GroupOf<Format> group(GroupOf<Format>::load(scales, g, tail, g), g % 2);
-  const unsigned char* const values = p.values + row * (p.n_in / 2) + g * 16;
+  const unsigned char* const values = p.values + (row * p.n_in + g * 32) * Format::kBits / 8;
   uint16_t* const out = p.out + row * p.n_in + g * 32;
-  for (int j = 0; j < 8; ++j) {
-    unsigned low;
-    unsigned high;
-    group.pairs(values[2 * j] | unsigned{values[2 * j + 1]} << 8, j, low, high);
-    out[2 * j] = static_cast<uint16_t>(low);
-    out[2 * j + 1] = static_cast<uint16_t>(low >> 16);
-    out[2 * j + 16] = static_cast<uint16_t>(high);
-    out[2 * j + 17] = static_cast<uint16_t>(high >> 16);
+  if constexpr (Format::kBits < 8) {
+    for (int j = 0; j < 8; ++j) {
+      unsigned low;
+      unsigned high;
+      group.pairs(values[2 * j] | unsigned{values[2 * j + 1]} << 8, j, low, high);
+      out[2 * j] = static_cast<uint16_t>(low);
+      out[2 * j + 1] = static_cast<uint16_t>(low >> 16);
+      out[2 * j + 16] = static_cast<uint16_t>(high);
+      out[2 * j + 17] = static_cast<uint16_t>(high >> 16);
+    }
   }
 }
 
-PB_KERNEL(expand_rows_int4_zp, ExpandParams, 1024) { expand_rows<Int4ZpFormat>(p); }
-PB_KERNEL(expand_rows_q4_k, ExpandParams, 1024) { expand_rows<Q4KFormat>(p); }
-PB_KERNEL(expand_rows_q5_k, ExpandParams, 1024) { expand_rows<Q5KFormat>(p); }
-PB_KERNEL(expand_rows_q6_k, ExpandParams, 1024) { expand_rows<Q6KFormat>(p); }
-PB_KERNEL(expand_rows_mxfp4, ExpandParams, 1024) { expand_rows<Mxfp4Format>(p); }
+#define PB_EXPAND_ROWS(constant, name, Type) \
+  PB_KERNEL(expand_rows_##name, ExpandParams, 1024) { expand_rows<Type##Format>(p); }
+PB_CUDA_FORMATS(PB_EXPAND_ROWS)
 
 }  // namespace
 }  // namespace pb::cuda
@@ -78,7 +78,7 @@ void expect_expanded(const TensorView& view, const std::vector<float>& values) {
 // Random whole numbers and scales in groups, and any finite f16 for what they are multiplied by.
 TEST(every_number_is_expanded_exactly) {
   constexpr int kRows = kIsSlow ? 2 : 40;
-  for (const DType dtype : kGpuKeptDTypes) {
+  for (const DType dtype : kCudaF16NativeDTypes) {
     RandomBlocks blocks(kRows, 2304, dtype, 5);
     for (size_t i = 0; i < blocks.n_blocks(); ++i) {
       blocks.set_scale(i, finite_f16(6, i));
@@ -102,7 +102,7 @@ TEST(every_exponent_is_expanded_exactly) {
 
 TEST(every_kernel_gives_the_promised_bits) {
   uint32_t seed = 300;
-  for (const DType dtype : kAllGpuKeptDTypes) {
+  for (const DType dtype : kCudaNativeDTypes) {
     const bool is_super = in_super_blocks(dtype);
     for (const int n_in : is_super ? cases({256, 768}) : cases({32, 96, 800, 544})) {
       for (const int n_out : cases({1, 131})) {
@@ -122,7 +122,7 @@ TEST(every_kernel_gives_the_promised_bits) {
 // A row of more tiles than share 16 bytes of its tail, too.
 TEST(segments_are_added_in_order) {
   uint32_t seed = 400;
-  for (const DType dtype : kAllGpuKeptDTypes) {
+  for (const DType dtype : kCudaNativeDTypes) {
     const Problem p = Problem::random({5, 37, 4400, dtype}, true, ++seed);
     const Product product(p);
     const std::vector<float> expected = chained(p);
@@ -135,7 +135,7 @@ TEST(segments_are_added_in_order) {
 
 // The kernels of all weights but f32 have one arithmetic.
 TEST(a_product_has_the_bits_of_the_bf16_product_of_its_numbers) {
-  for (const DType dtype : kAllGpuKeptDTypes) {
+  for (const DType dtype : kCudaNativeDTypes) {
     const Problem p = Problem::random({19, 45, 480, dtype}, true, 21);
     const Product product(p);
     Problem plain = p;
@@ -154,7 +154,7 @@ TEST(a_product_has_the_bits_of_the_bf16_product_of_its_numbers) {
 }
 
 TEST(a_row_has_the_same_bits_among_any_number_of_rows) {
-  for (const DType dtype : kAllGpuKeptDTypes) {
+  for (const DType dtype : kCudaNativeDTypes) {
     const Problem p = Problem::random({200, 23, 96, dtype}, true, 22);
     const Product product(p);
     const std::vector<float> expected = chained(p);
@@ -170,7 +170,7 @@ TEST(a_row_has_the_same_bits_among_any_number_of_rows) {
 }
 
 TEST(the_order_of_threads_does_not_matter) {
-  for (const DType dtype : kAllGpuKeptDTypes) {
+  for (const DType dtype : kCudaNativeDTypes) {
     const Problem p = Problem::random({18, 70, 416, dtype}, true, 23);
     const Product product(p);
     const std::vector<float> expected = chained(p);

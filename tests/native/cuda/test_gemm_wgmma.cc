@@ -4,12 +4,12 @@
 namespace pb::test {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kBF16, DType::kInt8, DType::kInt4, DType::kInt4Zp,
-                             DType::kQ4K,  DType::kQ5K,  DType::kQ6K,  DType::kMxfp4};
+constexpr DType kDTypes[] = {DType::kBF16, PB_CUDA_DTYPES};
 
 TEST(wgmma_gives_the_bits_of_mma) {
   for (const DType dtype : kDTypes) {
-    for (const int n_in : is_only_kept(dtype) ? cases({2112, 200}) : cases({40, 520, 2112, 200})) {
+    for (const int n_in :
+         is_native_only(dtype) ? cases({2112, 200}) : cases({40, 520, 2112, 200})) {
       const Problem p = Problem::random({150, 141, n_in, dtype}, true, 31);
       const Product product(p);
       for (const MmaModel model : {MmaModel::kSequential, MmaModel::kHopper}) {

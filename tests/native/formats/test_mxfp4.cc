@@ -1,8 +1,8 @@
 // MXFP4: every code under every scale, by the definition of e2m1 and e8m0.
 #include <cmath>
 
+#include "block_numbers.h"
 #include "check.h"
-#include "formats/mxfp4.h"
 
 namespace {
 
@@ -23,7 +23,7 @@ TEST(elements_are_those_of_the_format) {
       group.pairs[5] = static_cast<uint8_t>(code);
       group.pairs[9] = static_cast<uint8_t>(code << 4);
       float x[pb::kGroup];
-      pb::dequantise(group, x);
+      pb::test::dequantise(group, x);
       const auto exact = static_cast<float>(std::ldexp(e2m1(code), scale - 127));
       for (int i = 0; i < pb::kGroup; ++i) {
         EXPECT_EQ(x[i], i == 5 || i == 9 + pb::kGroup / 2 ? exact : 0.0f);
@@ -35,7 +35,7 @@ TEST(elements_are_those_of_the_format) {
 TEST(a_scale_that_is_no_number_makes_none) {
   const pb::Mxfp4Group group{pb::kMxfp4NoScale, {}};
   float x[pb::kGroup];
-  pb::dequantise(group, x);
+  pb::test::dequantise(group, x);
   for (float value : x) EXPECT(std::isnan(value));
 }
 

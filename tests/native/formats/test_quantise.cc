@@ -3,14 +3,15 @@
 #include <cmath>
 #include <vector>
 
+#include "block_numbers.h"
 #include "check.h"
 #include "formats/dtype.h"
-#include "formats/quantise.h"
 #include "sampling/rng.h"
 
 namespace {
 
 using namespace pb;
+using namespace pb::test;
 
 std::vector<float> random_group(uint64_t seed, float size) {
   std::vector<float> x(kGroup);

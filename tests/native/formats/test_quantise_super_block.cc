@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "check.h"
-#include "formats/quantise_super_block.h"
-#include "formats/super_block.h"
+#include "formats/dtype.h"
+#include "formats/tensors/quantise_super_block.h"
 #include "random_blocks.h"
 #include "sampling/rng.h"
 
@@ -17,9 +17,7 @@ using namespace pb::test;
 
 std::vector<float> values(DType dtype, const std::byte* block) {
   std::vector<float> x(kSuperBlock);
-  for (int g = 0; g < kGroupsOfSuperBlock; ++g) {
-    dequantise(dtype, read_super_group(dtype, block, g), &x[g * kGroup]);
-  }
+  dequantise_bytes(dtype, block, x.data());
   return x;
 }
 

@@ -3,8 +3,8 @@
 
 #include "base/error.h"
 #include "check.h"
-#include "formats/quantise_super_block.h"
-#include "formats/quantise_tensor.h"
+#include "formats/tensors/quantise_super_block.h"
+#include "formats/tensors/quantise_tensor.h"
 #include "sampling/rng.h"
 
 namespace {

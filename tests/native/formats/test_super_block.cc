@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "check.h"
-#include "formats/super_block.h"
+#include "formats/dtype.h"
 #include "random_blocks.h"
 
 namespace {

@@ -340,7 +340,7 @@ TEST(the_layout_of_super_blocks_is_the_one_of_its_version) {
       {"6 of 8 iq4_nl", 0x4d44e8a474b39704u},  {"6 of 32 iq4_nl", 0xbdd40f0af463664du},
   };
   for (const cpu::Kernels* target : cpu::compiled_targets()) {
-    for (DType dtype : kKeptDTypes) {
+    for (DType dtype : kF16NativeDTypes) {
       const RandomBlocks blocks(75, 768, dtype, 5);
       const cpu::TileLayout& tile = product_of(*target, dtype).tile;
       const PackedMatrix matrix = packed_as(tile, blocks.view(), dtype);

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "block_numbers.h"
 #include "check.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/dispatch/dispatch.h"
 #include "cpu/weights/pack.h"
-#include "formats/quantise.h"
 #include "sampling/rng.h"
 
 namespace pb::test {
@@ -107,18 +107,7 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
 }
 
 inline const cpu::ProductKernel& product_of(const cpu::Kernels& target, DType dtype) {
-  return dtype == DType::kInt8     ? target.int8
-         : dtype == DType::kInt4   ? target.int4
-         : dtype == DType::kInt4Zp ? target.int4_zp
-         : dtype == DType::kQ5_0   ? target.q5_0
-         : dtype == DType::kIQ4_NL ? target.iq4_nl
-         : dtype == DType::kFp8    ? target.fp8
-         : dtype == DType::kQ4K    ? target.q4_k
-         : dtype == DType::kQ5K    ? target.q5_k
-         : dtype == DType::kQ6K    ? target.q6_k
-         : dtype == DType::kMxfp4  ? target.mxfp4
-         : dtype == DType::kBF16   ? target.bf16
-                                   : target.f32;
+  return cpu::product_kernel(target, dtype);
 }
 
 // The numbers that a group stands for on the tile unit: the scale a little too great and held to 14

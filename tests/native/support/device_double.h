@@ -51,7 +51,7 @@ class DeviceDouble : public Backend {
   std::string device() const override { return "double"; }
   std::string target() const override { return inner_->target(); }
   int n_threads() const override { return inner_->n_threads(); }
-  DType kept_dtype(DType tensor) const override { return inner_->kept_dtype(tensor); }
+  DType native_dtype(DType tensor) const override { return inner_->native_dtype(tensor); }
   int max_head_dim() const override { return inner_->max_head_dim(); }
   bool takes_odd_heads() const override { return inner_->takes_odd_heads(); }
   bool shares_activations(DType a, DType b) const override {

@@ -7,11 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "block_numbers.h"
 #include "cuda/gemm/gemm_launch.h"
 #include "cuda/weights/pack.h"
+#include "cuda_dtypes.h"
 #include "cuda_fixture.h"
-#include "formats/quantise.h"
-#include "kept_weight.h"
+#include "native_weight.h"
 
 namespace pb::test {
 
@@ -81,7 +82,7 @@ class DeviceWeight {
 // rounded to bf16.
 inline std::vector<float> rounded(std::vector<float> numbers, int n_in, DType dtype) {
   if (dtype == DType::kF32) return numbers;
-  const bool quantises = is_quantised(dtype) && !is_only_kept(dtype);
+  const bool quantises = is_quantised(dtype) && !is_native_only(dtype);
   for (size_t row = 0; quantises && row < numbers.size(); row += n_in) {
     for (int k = 0; k < n_in; k += kGroup) {
       const int n = std::min(kGroup, n_in - k);
@@ -99,21 +100,21 @@ inline std::vector<float> rounded(std::vector<float> numbers, int n_in, DType dt
 // A product: its numbers on the host, as the kernels take them.
 struct Problem {
   GemmSizes sizes;
-  std::vector<float> x;                      // (n_rows, n_in)
-  std::vector<float> w;                      // (n_out, n_in)
-  std::vector<float> bias;                   // (n_out), or empty
-  std::shared_ptr<const KeptWeight> blocks;  // that w are the values of: of dtypes only kept
+  std::vector<float> x;                        // (n_rows, n_in)
+  std::vector<float> w;                        // (n_out, n_in)
+  std::vector<float> bias;                     // (n_out), or empty
+  std::shared_ptr<const NativeWeight> blocks;  // that w are the values of: of dtypes only kept
 
   // Normally distributed numbers, or random blocks of dtypes that are only kept: with n_in rounded
   // up to whole ones.
   static Problem random(GemmSizes sizes, bool has_bias, uint32_t seed) {
     Numbers numbers(seed);
-    const bool is_kept = is_only_kept(sizes.weights);
+    const bool is_kept = is_native_only(sizes.weights);
     if (is_kept) sizes.n_in = round_up(sizes.n_in, block_elements(sizes.weights));
     Problem p{sizes, {}, {}, {}, {}};
     p.x = numbers.floats(size_t(sizes.n_rows) * sizes.n_in);
     if (is_kept) {
-      p.blocks = std::make_shared<KeptWeight>(sizes.n_out, sizes.n_in, sizes.weights, seed);
+      p.blocks = std::make_shared<NativeWeight>(sizes.n_out, sizes.n_in, sizes.weights, seed);
       p.w = p.blocks->values();
     } else {
       p.w = numbers.floats(size_t(sizes.n_out) * sizes.n_in);
@@ -123,7 +124,7 @@ struct Problem {
     return p;
   }
   HostWeight packed_w() const {
-    if (!is_only_kept(sizes.weights)) return packed(w, sizes.n_out, sizes.n_in, sizes.weights);
+    if (!is_native_only(sizes.weights)) return packed(w, sizes.n_out, sizes.n_in, sizes.weights);
     const TensorView view = blocks->view();
     return packed({&view, 1}, sizes.n_out, sizes.n_in, sizes.weights);
   }

@@ -1,29 +1,41 @@
 // Blocks of random bytes with scales that are finite, as a file holds them.
 #pragma once
 
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
 
-#include "formats/super_block.h"
-#include "formats/tensor_view.h"
+#include "block_numbers.h"
+#include "dtype_lists.h"
+#include "formats/tensors/tensor_view.h"
 #include "sampling/rng.h"
 
 namespace pb::test {
 
-inline constexpr DType kSuperBlockDTypes[] = {DType::kQ4K, DType::kQ5K, DType::kQ6K};
-// All that is_only_kept holds for.
-inline constexpr DType kKeptDTypes[] = {DType::kQ4K,    DType::kQ5K,  DType::kQ6K,
-                                        DType::kInt4Zp, DType::kQ5_0, DType::kIQ4_NL};
-
-// ... and that GPUs have products of: Q5_0 and IQ4_NL become int8 there.
-inline constexpr DType kGpuKeptDTypes[] = {DType::kQ4K, DType::kQ5K, DType::kQ6K, DType::kInt4Zp};
+// Where the f16 numbers of a block lie, in bytes: where a NaN makes numbers of a block of zeros
+// that are not finite.
+inline std::vector<size_t> f16_places(DType dtype) {
+  std::vector<size_t> places;
+  for (size_t at = 0; at + 2 <= block_bytes(dtype); at += 2) {
+    std::vector<std::byte> block(block_bytes(dtype));
+    block[at + 1] = std::byte{0x7e};
+    std::vector<float> x(static_cast<size_t>(block_elements(dtype)));
+    dequantise_bytes(dtype, block.data(), x.data());
+    if (std::isnan(x[0])) places.push_back(at);
+  }
+  return places;
+}
 
 class RandomBlocks {
  public:
-  // rows of `cols` elements, whole blocks of a dtype of kKeptDTypes.
+  // rows of `cols` elements, whole blocks of a dtype of kF16NativeDTypes.
   RandomBlocks(int rows, int cols, DType dtype, uint64_t seed)
-      : rows_(rows), cols_(cols), dtype_(dtype), bytes_(n_blocks() * block_bytes(dtype)) {
+      : rows_(rows),
+        cols_(cols),
+        dtype_(dtype),
+        places_(f16_places(dtype)),
+        bytes_(n_blocks() * block_bytes(dtype)) {
     for (size_t i = 0; i < bytes_.size(); ++i) {
       bytes_[i] = static_cast<std::byte>(uniform(seed, i) * 256);
     }
@@ -36,17 +48,15 @@ class RandomBlocks {
   }
 
   size_t n_blocks() const { return static_cast<size_t>(rows_) * cols_ / block_elements(dtype_); }
-  bool has_min() const { return dtype_ == DType::kQ4K || dtype_ == DType::kQ5K; }
+  // Whether blocks have a second f16 number, which multiplies minimums or is one.
+  bool has_min() const { return places_.size() > 1; }
   size_t size() const { return bytes_.size(); }
   std::byte* block(size_t i) { return &bytes_[i * block_bytes(dtype_)]; }
 
-  void set_scale(size_t i, uint16_t d) {
-    const size_t at = dtype_ == DType::kQ6K ? offsetof(Q6KBlock, d) : 0;
-    std::memcpy(block(i) + at, &d, sizeof(d));
-  }
+  void set_scale(size_t i, uint16_t d) { std::memcpy(block(i) + places_[0], &d, sizeof(d)); }
   // Where there is one.
   void set_min_scale(size_t i, uint16_t d_min) {
-    std::memcpy(block(i) + offsetof(Q4KBlock, d_min), &d_min, sizeof(d_min));
+    std::memcpy(block(i) + places_[1], &d_min, sizeof(d_min));
   }
 
   TensorView view(const std::string& name = "blocks") const {
@@ -56,36 +66,17 @@ class RandomBlocks {
   // (rows, cols)
   std::vector<float> values() const {
     std::vector<float> x(static_cast<size_t>(rows_) * cols_);
-    for (size_t g = 0; g * kGroup < x.size(); ++g) {
-      if (dtype_ == DType::kInt4Zp) {
-        group_values<Int4ZpGroup>(g, &x[g * kGroup]);
-        continue;
-      }
-      if (dtype_ == DType::kQ5_0) {
-        group_values<Q5_0Group>(g, &x[g * kGroup]);
-        continue;
-      }
-      if (dtype_ == DType::kIQ4_NL) {
-        group_values<Iq4NlGroup>(g, &x[g * kGroup]);
-        continue;
-      }
-      const std::byte* from = &bytes_[g / kGroupsOfSuperBlock * block_bytes(dtype_)];
-      const auto group = static_cast<int>(g % kGroupsOfSuperBlock);
-      dequantise(dtype_, read_super_group(dtype_, from, group), &x[g * kGroup]);
+    const auto n = static_cast<size_t>(block_elements(dtype_));
+    for (size_t i = 0; i < n_blocks(); ++i) {
+      dequantise_bytes(dtype_, &bytes_[i * block_bytes(dtype_)], &x[i * n]);
     }
     return x;
   }
 
  private:
-  template <typename Group>
-  void group_values(size_t g, float* x) const {
-    Group group;
-    std::memcpy(&group, &bytes_[g * sizeof(group)], sizeof(group));
-    dequantise(group, x);
-  }
-
   int rows_, cols_;
   DType dtype_;
+  std::vector<size_t> places_;
   std::vector<std::byte> bytes_;
 };
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "formats/fp8.h"
-#include "formats/tensor_view.h"
+#include "formats/tensors/tensor_view.h"
 #include "sampling/rng.h"
 
 namespace pb::test {

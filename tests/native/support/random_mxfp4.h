@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/mxfp4.h"
-#include "formats/tensor_view.h"
+#include "block_numbers.h"
+#include "formats/tensors/tensor_view.h"
 #include "sampling/rng.h"
 
 namespace pb::test {

@@ -29,8 +29,8 @@ template <int kProducts>
 struct alignas(kLineBytes) ByteGroup {
   uint8_t numbers[2][kProducts][kQuadsOfGroup][kLineBytes];  // of 16 columns each
   float scale[kGroupTileColumns];
-  float min[kGroupTileColumns];  // Q4_K, Q5_K
-  uint8_t rest[2][kLineBytes];   // to be added to every quad: int4_zp
+  float min[kGroupTileColumns];  // of the group; d_min if halves have mins
+  uint8_t rest[2][kLineBytes];   // to be added to every quad: int4_zp. Or the mins of both halves
   bool has_rest[2];
 
   // Number i of all.
@@ -39,20 +39,34 @@ struct alignas(kLineBytes) ByteGroup {
 
 PB_INLINE void store_quads(uint8_t* to, Quads quads) { _mm512_store_si512(to, quads); }
 
-// Q4_K and Q5_K: whole numbers as they are.
+// The block of a group of a tile.
+template <typename Weights>
+PB_INLINE const uint8_t* super_of_group(const uint8_t* tile, int group) {
+  return tile + static_cast<int64_t>(group / Weights::kGroups) * kSuperBytes<Weights>;
+}
+
+// The code that stands for 0.
+template <typename Weights>
+constexpr int16_t kZeroOfCodes = 0;
+template <typename Weights>
+  requires(!Weights::kHasMin)
+constexpr int16_t kZeroOfCodes<Weights> = 1 << Weights::kZeroShift;
+
+// Formats with a min: codes as they are.
 template <typename Weights>
 struct MinBytes {
   using Product = SuperBlockProduct<Weights>;
   static constexpr bool kHasMin = true;
+  static constexpr bool kHasHalfMins = false;
   static constexpr bool kHasRest = false;
   static constexpr int kLeastRows = 32;
   static constexpr int kProducts = 1;
 
   static PB_INLINE void expand(const uint8_t* tile, int group, ByteGroup<1>& to) {
-    const uint8_t* super = tile + static_cast<int64_t>(group / kGroupsOfBlock) * Product::kBytes;
-    const int g = group % kGroupsOfBlock;
-    const uint8_t* scales = super_group<Weights>(super, g);
-    const uint8_t* numbers = scales + kGroupScales;
+    const uint8_t* super = super_of_group<Weights>(tile, group);
+    const uint8_t* factors = super_group<Weights>(super, group % Weights::kGroups);
+    const uint8_t* numbers = factors + Weights::kFactors;
+    const SuperScales scales = load_super_scales<Weights>(super);
 #pragma GCC unroll 2
     for (int v = 0; v < 2; ++v) {
 #pragma GCC unroll 8
@@ -60,68 +74,77 @@ struct MinBytes {
         store_quads(to.numbers[v][0][i],
                     Weights::numbers(numbers + v * kLineBytes, i / kStepsOfHalf, i % kStepsOfHalf));
       }
-      const auto* d = reinterpret_cast<const uint16_t*>(super) + v * kWidth;
-      const uint8_t* mins = scales + kGroupTileColumns;
-      store(to.scale + v * kWidth, mul(load_f16(d), to_float(load_unsigned(scales + v * kWidth))));
-      store(to.min + v * kWidth,
-            mul(load_f16(d + kGroupTileColumns), to_float(load_unsigned(mins + v * kWidth))));
+      store(to.scale + v * kWidth, Weights::scale(scales.d[v], factors, v));
+      store(to.min + v * kWidth, Weights::min(scales.d_min[v], factors, v));
     }
   }
 };
 
-// Q6_K: a number times the factor of its half has 13 bits and a sign: 64 times one byte and
-// another.
-struct Q6KBytes {
-  using Product = SuperBlockProduct<Q6KWeights>;
+// Formats with a scale for each half of a group: a code less the zero point, times the scale. If
+// such products have more than 8 bits, they are 2^kShift times one byte and another.
+template <typename Weights>
+struct HalfBytes {
+  using Product = SuperBlockProduct<Weights>;
   static constexpr bool kHasMin = false;
+  static constexpr bool kHasHalfMins = Weights::kHasMin;
   static constexpr bool kHasRest = false;
   static constexpr int kLeastRows = 32;
-  static constexpr int kProducts = 2;
+  static constexpr int kProducts = Weights::kRowsOfQuads > 3 ? 2 : 1;
   static constexpr int kShift = 6;  // of the first byte
 
-  static PB_INLINE void expand(const uint8_t* tile, int group, ByteGroup<2>& to) {
-    const uint8_t* super = tile + static_cast<int64_t>(group / kGroupsOfBlock) * Product::kBytes;
-    const int g = group % kGroupsOfBlock;
-    const uint8_t* scales = super_group<Q6KWeights>(super, g);
-    const uint8_t* numbers = scales + kGroupScales;
-    const __m512i zero_point = _mm512_set1_epi16(32);
+  static PB_INLINE void expand(const uint8_t* tile, int group, ByteGroup<kProducts>& to) {
+    const uint8_t* super = super_of_group<Weights>(tile, group);
+    const uint8_t* factors = super_group<Weights>(super, group % Weights::kGroups);
+    const uint8_t* numbers = factors + Weights::kFactors;
+    const SuperScales scales = load_super_scales<Weights>(super);
+    const __m512i zero_point = _mm512_set1_epi16(kZeroOfCodes<Weights>);
 #pragma GCC unroll 2
     for (int v = 0; v < 2; ++v) {
 #pragma GCC unroll 8
       for (int i = 0; i < kQuadsOfGroup; ++i) {
         const int half = i / kStepsOfHalf;
-        const Ints one = load_signed(scales + half * kGroupTileColumns + v * kWidth);
+        const Ints one = Weights::half_scale(factors, half, v);
         const __m512i factor = pair_up(one, one, 0);
-        const Quads quads = Q6KWeights::numbers(numbers + v * kLineBytes, half, i % kStepsOfHalf);
+        const Quads quads = Weights::numbers(numbers + v * kLineBytes, half, i % kStepsOfHalf);
         const __m512i even = _mm512_and_si512(quads, _mm512_set1_epi16(0xff));
         const __m512i odd = _mm512_srli_epi16(quads, 8);
         const __m512i first = _mm512_mullo_epi16(_mm512_sub_epi16(even, zero_point), factor);
         const __m512i second = _mm512_mullo_epi16(_mm512_sub_epi16(odd, zero_point), factor);
         constexpr __mmask64 kOdd = 0xaaaaaaaaaaaaaaaau;
-        store_quads(to.numbers[v][0][i],
-                    _mm512_mask_blend_epi8(kOdd, _mm512_srli_epi16(first, kShift),
-                                           _mm512_slli_epi16(second, 8 - kShift)));
-        store_quads(
-            to.numbers[v][1][i],
-            _mm512_and_si512(_mm512_mask_blend_epi8(kOdd, first, _mm512_slli_epi16(second, 8)),
-                             _mm512_set1_epi8((1 << kShift) - 1)));
+        const __m512i low_bytes = _mm512_mask_blend_epi8(kOdd, first, _mm512_slli_epi16(second, 8));
+        if constexpr (kProducts == 1) {
+          store_quads(to.numbers[v][0][i], low_bytes);
+        } else {
+          store_quads(to.numbers[v][0][i],
+                      _mm512_mask_blend_epi8(kOdd, _mm512_srli_epi16(first, kShift),
+                                             _mm512_slli_epi16(second, 8 - kShift)));
+          store_quads(to.numbers[v][1][i],
+                      _mm512_and_si512(low_bytes, _mm512_set1_epi8((1 << kShift) - 1)));
+        }
       }
-      store(to.scale + v * kWidth, load_f16(reinterpret_cast<const uint16_t*>(super) + v * kWidth));
+      store(to.scale + v * kWidth, scales.d[v]);
+      if constexpr (kHasHalfMins) {
+        store(to.min + v * kWidth, scales.d_min[v]);
+        store_quads(to.rest[v],
+                    pair_up(Weights::half_min(factors, 0, v), Weights::half_min(factors, 1, v), 0));
+      }
     }
   }
 };
 
-// MXFP4, twice the numbers of the codes; Q5_0; IQ4_NL.
+// Formats with one scale for each group: numbers without the zero point.
 template <typename Weights>
 struct GroupBytes {
   using Product = GroupProduct<Weights>;
   static constexpr bool kHasMin = false;
+  static constexpr bool kHasHalfMins = false;
   static constexpr bool kHasRest = false;
   static constexpr int kLeastRows = 24;
   static constexpr int kProducts = 1;
 
   static PB_INLINE void expand(const uint8_t* tile, int group, ByteGroup<1>& to) {
-    const uint8_t* w = tile + static_cast<int64_t>(group) * Product::kBytes;
+    const uint8_t* block = block_of_group<Weights>(tile, group);
+    const uint8_t* w = group_at<Weights>(tile, group);
     const uint8_t* numbers = w + kFactorBytes<Weights>;
     const __m512i zero_point = _mm512_set1_epi8(Weights::kZeroPoint);
 #pragma GCC unroll 2
@@ -132,25 +155,28 @@ struct GroupBytes {
             Weights::numbers(numbers + v * kLineBytes, i / kStepsOfHalf, i % kStepsOfHalf);
         store_quads(to.numbers[v][0][i], _mm512_sub_epi8(above, zero_point));
       }
-      store(to.scale + v * kWidth, Weights::scale(w, v));
+      store(to.scale + v * kWidth, group_scale<Weights>(block, w, v));
     }
   }
 };
 
-// int4 with zero points. Of a zero point above 128 a signed byte cannot hold the rest.
-struct Int4ZpBytes {
-  using Product = GroupProduct<Int4ZpWeights>;
+// Formats with a zero point for each group. A signed byte cannot hold what is above 128 of it: the
+// rest.
+template <typename Weights>
+struct ZeroPointBytes {
+  using Product = GroupProduct<Weights>;
   static constexpr bool kHasMin = false;
+  static constexpr bool kHasHalfMins = false;
   static constexpr bool kHasRest = true;
   static constexpr int kLeastRows = 32;
   static constexpr int kProducts = 1;
 
   static PB_INLINE void expand(const uint8_t* tile, int group, ByteGroup<1>& to) {
     const uint8_t* w = tile + static_cast<int64_t>(group) * Product::kBytes;
-    const uint8_t* numbers = w + kFactorBytes<Int4ZpWeights>;
+    const uint8_t* numbers = w + kFactorBytes<Weights>;
 #pragma GCC unroll 2
     for (int v = 0; v < 2; ++v) {
-      const Ints zero = load_unsigned(w + Int4ZpWeights::kScaleBytes + v * kWidth);
+      const Ints zero = load_unsigned(w + Weights::kScaleBytes + v * kWidth);
       const __m512i all = _mm512_shuffle_epi8(
           zero, _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0x00000000));
       const __m512i zeros = _mm512_min_epu8(all, _mm512_set1_epi8(static_cast<char>(128)));
@@ -160,10 +186,10 @@ struct Int4ZpBytes {
 #pragma GCC unroll 8
       for (int i = 0; i < kQuadsOfGroup; ++i) {
         const Quads above =
-            Int4ZpWeights::numbers(numbers + v * kLineBytes, i / kStepsOfHalf, i % kStepsOfHalf);
+            Weights::numbers(numbers + v * kLineBytes, i / kStepsOfHalf, i % kStepsOfHalf);
         store_quads(to.numbers[v][0][i], _mm512_sub_epi8(above, zeros));
       }
-      store(to.scale + v * kWidth, Int4ZpWeights::scale(w, v));
+      store(to.scale + v * kWidth, Weights::scale(w, v));
     }
   }
 };

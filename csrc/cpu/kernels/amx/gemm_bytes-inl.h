@@ -152,6 +152,11 @@ PB_INLINE void add_rows(const PhaseRows& rows, int groups, const ByteGroup<Weigh
         if constexpr (Weights::kHasMin) {
           sum[r][v] = neg_mul_add(load(w->min + v * kWidth), set1(row.total), sum[r][v]);
         }
+        if constexpr (Weights::kHasHalfMins) {
+          const Ints mins = pair_products(_mm512_load_si512(w->rest[v]), row.halves);
+          sum[r][v] = neg_mul_add(to_float(mins), mul(load(w->min + v * kWidth), set1(row.scale)),
+                                  sum[r][v]);
+        }
       }
     }
   }

@@ -4,7 +4,7 @@
 // an output is fma(float(sum), weight scale * activation scale, output), group after group. Weights
 // lie a zero point above their value, so that they are the unsigned operand of vpdpbusd: the exact
 // sum starts where that is taken back, by the sum of the row's whole numbers. The zero point is one
-// of the dtype, or a byte of each column and group.
+// of the format, or a byte of each column and group. Tiles: cpu/weights/group_tiles.h.
 #pragma once
 
 #include <bit>
@@ -26,6 +26,36 @@ constexpr int kGroupTileVectors = kRegisters == 32 ? 2 : 1;
 constexpr int kGroupTileColumns = kGroupTileVectors * kWidth;
 // Bytes of a tile that a block of K takes where several blocks of rows pass over it.
 constexpr int kGroupBlock = 65536;
+constexpr int kQuadBytes = 4 * kGroupTileColumns;
+// Steps of a half of a group, four k's each.
+constexpr int kStepsOfHalf = kGroupSize / 2 / 4;
+
+// Codes of kBits as cpu/weights/group_tiles.h has them, from whose planes numbers() takes the codes
+// of k = 16 half + 4 j on, of the columns of one vector. w: the codes of the group.
+template <int kBits>
+struct Codes {
+  static constexpr int kRowsOfQuads = kBits;
+  // Steps whose products sums of 16 bits can hold: of two products each of a code and 128.
+  static constexpr int kNarrowSteps = kBits <= 4 ? 8 : kBits == 5 ? 4 : 2;
+
+  static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
+    if constexpr (kBits == 2) {
+      return masked_shift(load_quads(w + half * kQuadBytes), -2 * j, 0x03);
+    } else if constexpr (kBits == 4) {
+      const Quads both = load_quads(w + j * kQuadBytes);
+      return half == 0 ? low_nibbles(both) : high_nibbles(both);
+    } else if constexpr (kBits == 6) {
+      const Quads high = load_quads(w + half * kQuadBytes);
+      return or_quads(Codes<4>::numbers(w + 2 * kQuadBytes, half, j),
+                      masked_shift(high, 4 - 2 * j, 0x30));
+    } else {  // one bit above 2 or 4
+      static_assert(kBits == 3 || kBits == 5);
+      constexpr int kLow = kBits - 1;
+      return or_quads(Codes<kLow>::numbers(w + kQuadBytes, half, j),
+                      masked_shift(load_quads(w), half == 0 ? kLow - j : kLow - 4 - j, 1 << kLow));
+    }
+  }
+};
 
 // f16 scales of a group.
 struct F16Scales {
@@ -115,6 +145,43 @@ constexpr int kGroupSteps = Weights::kRowsOfQuads;
 template <typename Weights>
 constexpr int kGroupBytes = kFactorBytes<Weights> + Weights::kRowsOfQuads * 4 * kGroupTileColumns;
 
+// Formats whose blocks are several groups begin a block with numbers that the groups share: their
+// weights have kSharedBytes and kGroupsOfBlock, and scale() takes the address of both.
+template <typename Weights>
+concept SharesScales = requires { Weights::kSharedBytes; };
+template <typename Weights>
+constexpr int kSharedOfBlock = 0;
+template <SharesScales Weights>
+constexpr int kSharedOfBlock<Weights> = Weights::kSharedBytes;
+template <typename Weights>
+constexpr int kGroupsInBlock = 1;
+template <SharesScales Weights>
+constexpr int kGroupsInBlock<Weights> = kGroupsOfSuperBlock;
+template <typename Weights>
+constexpr int kBlockBytes =
+    kSharedOfBlock<Weights> + kGroupsInBlock<Weights> * kGroupBytes<Weights>;
+
+// The scales of group g of a block, of vector v of the columns. w: of the group.
+template <typename Weights>
+PB_INLINE Vec group_scale(const uint8_t* block, const uint8_t* w, int v) {
+  if constexpr (SharesScales<Weights>) {
+    return Weights::scale(block, w, v);
+  } else {
+    return Weights::scale(w, v);
+  }
+}
+
+// Group g of a tile, and the block that it belongs to.
+template <typename Weights>
+PB_INLINE const uint8_t* block_of_group(const uint8_t* tile, int g) {
+  return tile + static_cast<size_t>(g / kGroupsInBlock<Weights>) * kBlockBytes<Weights>;
+}
+template <typename Weights>
+PB_INLINE const uint8_t* group_at(const uint8_t* tile, int g) {
+  return block_of_group<Weights>(tile, g) + kSharedOfBlock<Weights> +
+         g % kGroupsInBlock<Weights> * kGroupBytes<Weights>;
+}
+
 // Whether products are those of numbers without a zero point.
 template <typename Weights>
 constexpr bool kHasZeroTaken = kSignedBytes && std::is_same_v<typename Weights::Sum, WholeByteSums>;
@@ -135,7 +202,7 @@ PB_INLINE Ints zero_point_products(const uint8_t* w, int v, const RowGroup& grou
 }
 
 struct GroupBlockArgs {
-  const uint8_t* w;  // first group of the block
+  const uint8_t* w;  // first group, or block of groups, of the block of K
   const int8_t* x;   // first row, first group
   int64_t x_stride;
   const RowGroup* groups;  // first row, first group
@@ -159,65 +226,71 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
   const uint8_t* w = a.w;
   const int8_t* x = a.x;
   const RowGroup* groups = a.groups;
-  for (int g = 0; g < a.n_groups; ++g) {
-    if (kRows > 1 && a.prefetches) prefetch(w, kGroupBytes<Weights>);
-    if (kRows > 1 && a.ahead != 0) prefetch_half<kGroupBytes<Weights>>(w, a.ahead);
-    typename Weights::Sum whole[kRows][kGroupTileVectors];
-#pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-      for (int v = 0; v < kGroupTileVectors; ++v) {
-        whole[r][v] = typename Weights::Sum();
-        if constexpr (!kNarrowSums && !kHasZeroTaken<Weights>) {
-          whole[r][v] = zero_point_products<Weights>(w, v, groups[r * a.group_stride]);
-        }
-      }
-    }
-    const auto step = [&](int j) __attribute__((always_inline)) {
-      if (kRows == 1 && a.prefetches) {
-        prefetch_in_step<kGroupBytes<Weights>, kGroupSteps<Weights>>(w, j);
-      }
-      Weights::step(w + kFactorBytes<Weights> + j * 4 * kGroupTileColumns, j, x, a.x_stride, whole);
-    };
-    if constexpr (kRows == 1 && kNarrowSums) {  // waits for memory: short code sees further ahead
-#pragma GCC unroll 2
-      for (int j = 0; j < kGroupSteps<Weights>; ++j) step(j);
-#ifdef __ARM_FEATURE_MATMUL_INT8
-    } else if constexpr (kRows > 1 && HasNumbers<Weights>) {
-      constexpr int kNumbers = Weights::kRowsOfQuads * 4 * kGroupTileColumns;  // end the group
-      PairSums pairs(whole);
-      pairs.template add<Weights>(w + kGroupBytes<Weights> - kNumbers, 0, x, a.x_stride);
-      pairs.template add<Weights>(w + kGroupBytes<Weights> - kNumbers, 1, x, a.x_stride);
+  for (int b = 0; b < a.n_groups; ++b) {
+    const uint8_t* const block = w;
+    w += kSharedOfBlock<Weights>;
+#pragma GCC unroll 1
+    for (int g = 0; g < kGroupsInBlock<Weights>; ++g) {
+      if (kRows > 1 && a.prefetches) prefetch(w, kGroupBytes<Weights>);
+      if (kRows > 1 && a.ahead != 0) prefetch_half<kGroupBytes<Weights>>(w, a.ahead);
+      typename Weights::Sum whole[kRows][kGroupTileVectors];
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-        for (int v = 0; v < kGroupTileVectors; ++v) whole[r][v] = pairs.of(r, v);
+        for (int v = 0; v < kGroupTileVectors; ++v) {
+          whole[r][v] = typename Weights::Sum();
+          if constexpr (!kNarrowSums && !kHasZeroTaken<Weights>) {
+            whole[r][v] = zero_point_products<Weights>(w, v, groups[r * a.group_stride]);
+          }
+        }
       }
-#endif
-    } else {
-#pragma GCC unroll 8
-      for (int j = 0; j < kGroupSteps<Weights>; ++j) step(j);
-    }
-    Vec scale[kGroupTileVectors];
+      const auto step = [&](int j) __attribute__((always_inline)) {
+        if (kRows == 1 && a.prefetches) {
+          prefetch_in_step<kGroupBytes<Weights>, kGroupSteps<Weights>>(w, j);
+        }
+        Weights::step(w + kFactorBytes<Weights> + j * 4 * kGroupTileColumns, j, x, a.x_stride,
+                      whole);
+      };
+      if constexpr (kRows == 1 && kNarrowSums) {  // waits for memory: short code sees further ahead
 #pragma GCC unroll 2
-    for (int v = 0; v < kGroupTileVectors; ++v) {
-      scale[v] = Weights::scale(w, v);
-    }
+        for (int j = 0; j < kGroupSteps<Weights>; ++j) step(j);
+#ifdef __ARM_FEATURE_MATMUL_INT8
+      } else if constexpr (kRows > 1 && HasNumbers<Weights>) {
+        constexpr int kNumbers = Weights::kRowsOfQuads * 4 * kGroupTileColumns;  // end the group
+        PairSums pairs(whole);
+        pairs.template add<Weights>(w + kGroupBytes<Weights> - kNumbers, 0, x, a.x_stride);
+        pairs.template add<Weights>(w + kGroupBytes<Weights> - kNumbers, 1, x, a.x_stride);
 #pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) {
-      const RowGroup& group = groups[r * a.group_stride];
-      const Vec row_scale = set1(group.scale);
+        for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+          for (int v = 0; v < kGroupTileVectors; ++v) whole[r][v] = pairs.of(r, v);
+        }
+#endif
+      } else {
+#pragma GCC unroll 8
+        for (int j = 0; j < kGroupSteps<Weights>; ++j) step(j);
+      }
+      Vec scale[kGroupTileVectors];
 #pragma GCC unroll 2
       for (int v = 0; v < kGroupTileVectors; ++v) {
-        Ints products = total(whole[r][v]);
-        if constexpr (kNarrowSums && !kHasZeroTaken<Weights>)
-          products = add_ints(products, zero_point_products<Weights>(w, v, group));
-        sum[r][v] = mul_add(to_float(products), mul(scale[v], row_scale), sum[r][v]);
+        scale[v] = group_scale<Weights>(block, w, v);
       }
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+        const RowGroup& group = groups[r * a.group_stride];
+        const Vec row_scale = set1(group.scale);
+#pragma GCC unroll 2
+        for (int v = 0; v < kGroupTileVectors; ++v) {
+          Ints products = total(whole[r][v]);
+          if constexpr (kNarrowSums && !kHasZeroTaken<Weights>)
+            products = add_ints(products, zero_point_products<Weights>(w, v, group));
+          sum[r][v] = mul_add(to_float(products), mul(scale[v], row_scale), sum[r][v]);
+        }
+      }
+      w += kGroupBytes<Weights>;
+      x += kGroupSize;
+      ++groups;
     }
-    w += kGroupBytes<Weights>;
-    x += kGroupSize;
-    ++groups;
   }
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
@@ -228,11 +301,11 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
   }
 }
 
-// The product of weights in groups: blocks of K are groups.
+// The product of weights in groups: blocks of K are groups, or blocks of groups.
 template <typename Weights>
 struct GroupProduct {
-  static constexpr int kLength = kGroupSize;  // of a block of K
-  static constexpr int kBytes = kGroupBytes<Weights>;
+  static constexpr int kLength = kGroupsInBlock<Weights> * kGroupSize;  // of a block of K
+  static constexpr int kBytes = kBlockBytes<Weights>;
   static constexpr int kMaxRows = Weights::kMaxRows;
   // Whether so many rows take no longer than the weights take to come from memory: of int8 all, or
   // with narrow vectors, which take twice the instructions, two.

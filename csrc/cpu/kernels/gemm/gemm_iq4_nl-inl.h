@@ -16,7 +16,7 @@ struct Iq4NlBytes {
 
   constexpr Iq4NlBytes() : of_codes() {
     for (int i = 0; i < 16; ++i) {
-      of_codes[i] = static_cast<uint8_t>(kIq4NlCodes[i] + Int8Weights::kZeroPoint);
+      of_codes[i] = static_cast<uint8_t>(kIq4NlNumbers[i] + Int8Weights::kZeroPoint);
     }
   }
 };

@@ -6,7 +6,6 @@
 #include "cpu/dispatch/kernels.h"
 #include "cpu/kernels/gemm/gemm_groups-inl.h"
 #include "cpu/kernels/gemm/gemm_mxfp4-inl.h"
-#include "cpu/kernels/gemm/gemm_super_blocks-inl.h"
 #include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
@@ -14,13 +13,13 @@ namespace {
 
 struct Q5_0Weights : F16Scales {
   static constexpr int16_t kZeroPoint = 16;
-  static constexpr int kRowsOfQuads = Q5KWeights::kRowsOfQuads;
+  static constexpr int kRowsOfQuads = Codes<5>::kRowsOfQuads;
   static constexpr int kMaxRows = kNarrowSums ? 4 : 6;
   using Sum =
       SumsOfNibbles<kNarrowSums>::Type;  // 4 * 2 * 31 * 128 fits 16 bits, twice that does not
 
   static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
-    return Q5KWeights::numbers(w, half, j);
+    return Codes<5>::numbers(w, half, j);
   }
   template <int kRows>
   static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,

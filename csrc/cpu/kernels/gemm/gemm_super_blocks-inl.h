@@ -1,13 +1,17 @@
-// y = x W^T for one packed tile of super-blocks (cpu/weights/pack_super_blocks.h) and some rows of
-// quantised activations.
+// y = x W^T for one packed tile (cpu/weights/group_tiles.h) and some rows of quantised activations,
+// for formats with minimums or with a scale for each half of a group.
 //
-// In a group of 32 along K all whole numbers are multiplied and summed exactly. What a group adds
-// to an output is, with d and d_min of the super-block and s the scale of the row's group:
-//   Q4_K, Q5_K  fma(float(sum(q x)), (d scale) s, output), then fma(-(d_min min), total, output),
-//               where total is s times the sum of the row's whole numbers
-//   Q6_K        fma(float(scale_0 sum_0((q - 32) x) + scale_1 sum_1((q - 32) x)), d s, output):
-//               below 2^24, so that float() is exact
-// groups in ascending order.
+// In a group of 32 along K all whole numbers are multiplied and summed exactly. A group adds to an
+// output, with s the scale of the row's group and x its whole numbers:
+//   one scale and min for a group
+//     fma(float(sum(q x)), scale s, output), then fma(-min, total, output)
+//     where total is s times the sum of the row's whole numbers
+//   a scale for each half, codes with a zero point
+//     fma(float(scale_0 sum_0((q - zero) x) + scale_1 sum_1((q - zero) x)), d s, output)
+//   a scale and a min for each half
+//     fma(float(scale_0 sum_0(q x) + scale_1 sum_1(q x)), d s, output), then
+//     fma(-float(min_0 sum_0(x) + min_1 sum_1(x)), d_min s, output)
+// groups in ascending order. The whole sums are below 2^24, so that float() is exact.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -18,79 +22,68 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-constexpr int kGroupsOfBlock = 8;  // groups of 32 in a super-block
-constexpr int kQuadBytes = 4 * kGroupTileColumns;
-// Steps of a group: four k's each, those of the first half from low nibbles, then those of the
-// second from high ones.
-constexpr int kStepsOfHalf = 4;
+// Factors of a group in vector v of the columns. d, d_min: the f16 numbers that its block begins
+// with. factors: those of the group, which its codes follow.
 
-struct Q4KWeights {
+// Q4_K, Q5_K: a scale and a min of 6 bits for each group.
+struct SuperScaleAndMin {
   static constexpr bool kHasMin = true;
-  static constexpr int kRowsOfQuads = 4;
-  static constexpr int kNarrowSteps = 8;  // whose products narrow sums can hold: 8 * 2 * 15 * 128
+  static constexpr bool kHasHalves = false;
+  static constexpr int kGroups = kGroupsOfSuperBlock;
+  static constexpr int kFactors = 2 * kGroupTileColumns;  // bytes
 
-  // The whole numbers of 8 or 16 columns of a step.
-  static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
-    const Quads both = load_quads(w + j * kQuadBytes);
-    return half == 0 ? low_nibbles(both) : high_nibbles(both);
+  static PB_INLINE Vec scale(Vec d, const uint8_t* factors, int v) {
+    return mul(d, to_float(load_unsigned(factors + v * kWidth)));
+  }
+  static PB_INLINE Vec min(Vec d_min, const uint8_t* factors, int v) {
+    return mul(d_min, to_float(load_unsigned(factors + kGroupTileColumns + v * kWidth)));
   }
 };
 
-struct Q5KWeights {
-  static constexpr bool kHasMin = true;
-  static constexpr int kRowsOfQuads = 5;
-  static constexpr int kNarrowSteps = 4;  // 4 * 2 * 31 * 128
-
-  static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
-    const Quads fifth = load_quads(w);
-    return or_quads(Q4KWeights::numbers(w + kQuadBytes, half, j),
-                    masked_shift(fifth, half == 0 ? 4 - j : -j, 0x10));
-  }
-};
-
-struct Q6KWeights {
+// Q6_K: a signed scale for each half of a group.
+struct SuperHalfScales {
   static constexpr bool kHasMin = false;
-  static constexpr int kRowsOfQuads = 6;
-  static constexpr int kNarrowSteps = 2;  // 2 * 2 * 63 * 128
+  static constexpr bool kHasHalves = true;
+  static constexpr int kGroups = kGroupsOfSuperBlock;
+  static constexpr int kFactors = 2 * kGroupTileColumns;
 
-  static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
-    const Quads high = load_quads(w + half * kQuadBytes);
-    return or_quads(Q4KWeights::numbers(w + 2 * kQuadBytes, half, j),
-                    masked_shift(high, 4 - 2 * j, 0x30));
+  static PB_INLINE Ints half_scale(const uint8_t* factors, int half, int v) {
+    return load_signed(factors + half * kGroupTileColumns + v * kWidth);
   }
+};
+
+struct Q4KWeights : Codes<4>, SuperScaleAndMin {};
+struct Q5KWeights : Codes<5>, SuperScaleAndMin {};
+struct Q6KWeights : Codes<6>, SuperHalfScales {
+  static constexpr int kZeroShift = 5;  // 2^5 = Q6K::kZero
 };
 
 // Rows of a register block: their sums fill the registers.
 constexpr int kMaxSuperRows = kRegisters == 32 && kByteProducts ? 6 : 4;
 
-// Steps between two hand-overs of sums. In Q6_K the halves of a group have factors of their own.
+// Steps between two hand-overs of sums. Halves with factors of their own are summed apart.
 template <typename Weights>
-constexpr int kStepsOfSum = kNarrowSums        ? Weights::kNarrowSteps
-                            : Weights::kHasMin ? 2 * kStepsOfHalf
-                                               : kStepsOfHalf;
+constexpr int kMostSteps = Weights::kHasHalves ? kStepsOfHalf : 2 * kStepsOfHalf;
+template <typename Weights>
+constexpr int kStepsOfSum =
+    kNarrowSums && Weights::kNarrowSteps < kMostSteps<Weights> ? Weights::kNarrowSteps
+                                                               : kMostSteps<Weights>;
 
 template <typename Weights>
 constexpr int kSuperScales = (Weights::kHasMin ? 4 : 2) * kGroupTileColumns;  // bytes before them
-constexpr int kGroupScales = 2 * kGroupTileColumns;  // bytes of a group's scales
 template <typename Weights>
-constexpr int kSuperGroup = kGroupScales + Weights::kRowsOfQuads * kQuadBytes;
+constexpr int kSuperGroup = Weights::kFactors + Weights::kRowsOfQuads * kQuadBytes;
 template <typename Weights>
-constexpr int kSuperBytes = kSuperScales<Weights> + kGroupsOfBlock * kSuperGroup<Weights>;
+constexpr int kSuperBytes = kSuperScales<Weights> + Weights::kGroups * kSuperGroup<Weights>;
 
-// The scales of a group of a super-block, which its numbers follow.
+// A group of a block: its factors, which its codes follow.
 template <typename Weights>
 PB_INLINE const uint8_t* super_group(const uint8_t* super, int group) {
   return super + kSuperScales<Weights> + group * kSuperGroup<Weights>;
 }
 
-// What the groups of a super-block share, of all columns.
-struct SuperScales {
-  Vec d[kGroupTileVectors];
-  Vec d_min[kGroupTileVectors];
-};
-
-// whole = the sums of a group's products, each half times its factor in Q6_K. factor: of columns.
-// ahead: of one row, what lies ahead of it is prefetched; null: the CPU fetches it by itself.
+// whole = the sums of a group's products; of halves with scales, each times its own (factor).
+// ahead: of one row, what lies ahead of it is prefetched; null: the CPU prefetches it by itself.
 template <typename Weights, int kRows>
 PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8_t* numbers,
                          const int8_t* x, int64_t x_stride, Ints (&whole)[kRows][kGroupTileVectors],
@@ -101,7 +94,7 @@ PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8
   for (int i = 0; i < 2 * kStepsOfHalf; ++i) {
     const int half = i / kStepsOfHalf;
     if (kRows == 1 && ahead != nullptr) {
-      prefetch_in_step<kSuperBytes<Weights> / kGroupsOfBlock, 2 * kStepsOfHalf>(ahead, i);
+      prefetch_in_step<kSuperBytes<Weights> / Weights::kGroups, 2 * kStepsOfHalf>(ahead, i);
     }
     Quads column[kGroupTileVectors];
 #pragma GCC unroll 2
@@ -115,7 +108,8 @@ PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8
       for (int v = 0; v < kGroupTileVectors; ++v) {
         part[r][v] = add_products(i % kSteps == 0 ? no_sums() : part[r][v], column[v], f);
         if ((i + 1) % kSteps != 0) continue;
-        const Ints done = Weights::kHasMin ? total(part[r][v]) : times(part[r][v], factor[half][v]);
+        const Ints done =
+            Weights::kHasHalves ? times(part[r][v], factor[half][v]) : total(part[r][v]);
         whole[r][v] = i < kSteps ? done : add_ints(whole[r][v], done);
       }
     }
@@ -130,51 +124,78 @@ PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8
                          const int8_t* x, int64_t x_stride, Ints (&whole)[kRows][kGroupTileVectors],
                          const uint8_t*) {
   PairSums<kRows, kGroupTileVectors> pairs[2];
-  PairSums<kRows, kGroupTileVectors>& second = pairs[Weights::kHasMin ? 0 : 1];
+  PairSums<kRows, kGroupTileVectors>& second = pairs[Weights::kHasHalves ? 1 : 0];
   pairs[0].template add<Weights>(numbers, 0, x, x_stride);
   second.template add<Weights>(numbers, 1, x, x_stride);
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
     for (int v = 0; v < kGroupTileVectors; ++v) {
-      whole[r][v] = Weights::kHasMin ? pairs[0].of(r, v)
-                                     : add_ints(times(pairs[0].of(r, v), factor[0][v]),
-                                                times(second.of(r, v), factor[1][v]));
+      whole[r][v] = Weights::kHasHalves ? add_ints(times(pairs[0].of(r, v), factor[0][v]),
+                                                   times(second.of(r, v), factor[1][v]))
+                                        : pairs[0].of(r, v);
     }
   }
 }
 #endif
 
-// sum (kRows) += one group. scales: of the group, before its numbers. x, groups: of the first row.
+// The f16 numbers that a block begins with, of all columns.
+struct SuperScales {
+  Vec d[kGroupTileVectors];
+  Vec d_min[kGroupTileVectors];
+};
+
+template <typename Weights>
+PB_INLINE SuperScales load_super_scales(const uint8_t* super) {
+  SuperScales scales;
+#pragma GCC unroll 2
+  for (int v = 0; v < kGroupTileVectors; ++v) {
+    const auto* d = reinterpret_cast<const uint16_t*>(super) + v * kWidth;
+    scales.d[v] = load_f16(d);
+    if constexpr (Weights::kHasMin) scales.d_min[v] = load_f16(d + kGroupTileColumns);
+  }
+  return scales;
+}
+
+// sum (kRows) += one group. factors: of the group, before its codes. x, groups: of the first row.
 template <typename Weights, int kRows>
-PB_INLINE void add_group(const GroupBlockArgs& a, const SuperScales& super, const uint8_t* scales,
+PB_INLINE void add_group(const GroupBlockArgs& a, const SuperScales& super, const uint8_t* factors,
                          const int8_t* x, const RowGroup* groups, const uint8_t* ahead,
                          Vec (&sum)[kRows][kGroupTileVectors]) {
   Ints factor[2][kGroupTileVectors];
-  if constexpr (!Weights::kHasMin) {
+  if constexpr (Weights::kHasHalves) {
 #pragma GCC unroll 2
     for (int v = 0; v < kGroupTileVectors; ++v) {
-      factor[0][v] = load_signed(scales + v * kWidth);
-      factor[1][v] = load_signed(scales + kGroupTileColumns + v * kWidth);
+      factor[0][v] = Weights::half_scale(factors, 0, v);
+      factor[1][v] = Weights::half_scale(factors, 1, v);
     }
   }
   Ints whole[kRows][kGroupTileVectors];
-  sum_group<Weights>(factor, scales + kGroupScales, x, a.x_stride, whole, ahead);
+  sum_group<Weights>(factor, factors + Weights::kFactors, x, a.x_stride, whole, ahead);
 #pragma GCC unroll 2
   for (int v = 0; v < kGroupTileVectors; ++v) {
-    if constexpr (Weights::kHasMin) {
-      const Vec scale = mul(super.d[v], to_float(load_unsigned(scales + v * kWidth)));
-      const Vec min =
-          mul(super.d_min[v], to_float(load_unsigned(scales + kGroupTileColumns + v * kWidth)));
+    if constexpr (!Weights::kHasHalves) {
+      const Vec scale = Weights::scale(super.d[v], factors, v);
+      const Vec min = Weights::min(super.d_min[v], factors, v);
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
         const RowGroup& row = groups[r * a.group_stride];
         sum[r][v] = mul_add(to_float(whole[r][v]), mul(scale, set1(row.scale)), sum[r][v]);
         sum[r][v] = neg_mul_add(min, set1(row.total), sum[r][v]);
       }
+    } else if constexpr (Weights::kHasMin) {
+      const Ints mins =
+          pair_up(Weights::half_min(factors, 0, v), Weights::half_min(factors, 1, v), 0);
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+        const RowGroup& row = groups[r * a.group_stride];
+        const Vec of_row = set1(row.scale);
+        sum[r][v] = mul_add(to_float(whole[r][v]), mul(super.d[v], of_row), sum[r][v]);
+        sum[r][v] = neg_mul_add(to_float(pair_products(mins, row.halves)),
+                                mul(super.d_min[v], of_row), sum[r][v]);
+      }
     } else {
-      constexpr int kShiftOfZero = 5;  // 2^5 = kQ6Zero
-      const Ints zero_factors = pair_up(factor[0][v], factor[1][v], kShiftOfZero);
+      const Ints zero_factors = pair_up(factor[0][v], factor[1][v], Weights::kZeroShift);
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
         const RowGroup& row = groups[r * a.group_stride];
@@ -185,7 +206,7 @@ PB_INLINE void add_group(const GroupBlockArgs& a, const SuperScales& super, cons
   }
 }
 
-// n_groups of the arguments are super-blocks here.
+// n_groups of the arguments are blocks here.
 template <typename Weights, int kRows>
 inline __attribute__((noinline)) void super_blocks(const GroupBlockArgs& a) {
   Vec sum[kRows][kGroupTileVectors];
@@ -200,16 +221,10 @@ inline __attribute__((noinline)) void super_blocks(const GroupBlockArgs& a) {
   const int8_t* x = a.x;
   const RowGroup* groups = a.groups;
   for (int b = 0; b < a.n_groups; ++b, w += kSuperBytes<Weights>) {
-    SuperScales super;
-#pragma GCC unroll 2
-    for (int v = 0; v < kGroupTileVectors; ++v) {
-      const auto* d = reinterpret_cast<const uint16_t*>(w) + v * kWidth;
-      super.d[v] = load_f16(d);
-      if constexpr (Weights::kHasMin) super.d_min[v] = load_f16(d + kGroupTileColumns);
-    }
+    const SuperScales super = load_super_scales<Weights>(w);
 #pragma GCC unroll 1
-    for (int g = 0; g < kGroupsOfBlock; ++g, x += kGroupSize, ++groups) {
-      constexpr int kBytes = kSuperBytes<Weights> / kGroupsOfBlock;
+    for (int g = 0; g < Weights::kGroups; ++g, x += kGroupSize, ++groups) {
+      constexpr int kBytes = kSuperBytes<Weights> / Weights::kGroups;
       if (kRows > 1 && a.prefetches) prefetch(w + g * kBytes, kBytes);
       const uint8_t* const ahead = a.prefetches ? w + g * kBytes : nullptr;
       add_group<Weights, kRows>(a, super, super_group<Weights>(w, g), x, groups, ahead, sum);
@@ -224,10 +239,10 @@ inline __attribute__((noinline)) void super_blocks(const GroupBlockArgs& a) {
   }
 }
 
-// The product of super-blocks, which are its blocks of K.
+// The product of blocks, which are its blocks of K.
 template <typename Weights>
 struct SuperBlockProduct {
-  static constexpr int kLength = kGroupsOfBlock * kGroupSize;
+  static constexpr int kLength = Weights::kGroups * kGroupSize;
   static constexpr int kBytes = kSuperBytes<Weights>;
   static constexpr int kMaxRows = kMaxSuperRows;
   static constexpr bool is_quick(int rows) { return rows == 1; }  // as of GroupProduct

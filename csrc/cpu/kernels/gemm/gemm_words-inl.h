@@ -37,22 +37,22 @@ struct WordScratch {
   alignas(64) float scales[kWordGroups * kWordVectors * kWidth];     // (groups, columns)
 };
 
-// Weights of n_groups of vector v of kVectors.
+// Weights of groups [first, first + n_groups) of a tile, which is vector v of kVectors.
 template <typename Weights, int kVectors>
-PB_INLINE void widen_weights(const uint8_t* w, int n_groups, int v, WordScratch* to) {
+PB_INLINE void widen_weights(const uint8_t* tile, int first, int n_groups, int v, WordScratch* to) {
   constexpr int kPair = kVectors * 2 * kWidth;
   int16_t* words = to->weights + v * 2 * kWidth;
   float* scales = to->scales + v * kWidth;
-  for (int g = 0; g < n_groups; ++g) {
+  for (int g = first; g < first + n_groups; ++g) {
+    const uint8_t* const w = group_at<Weights>(tile, g);
 #pragma GCC unroll 8
     for (int j = 0; j < kGroupSize / 4; ++j) {
       const Quads quads = Weights::numbers(w + kFactorBytes<Weights>, j / 4, j % 4);
       store_words(words, words + kPair, quads, Weights::kZeroPoint);
       words += 2 * kPair;
     }
-    store(scales, Weights::scale(w, 0));
+    store(scales, group_scale<Weights>(block_of_group<Weights>(tile, g), w, 0));
     scales += kVectors * kWidth;
-    w += kGroupBytes<Weights>;
   }
 }
 
@@ -123,16 +123,18 @@ inline __attribute__((noinline)) void word_block(const WordBlockArgs& a) {
 // The product of some rows, at most kWordChunk of them, and a call's tiles.
 template <typename Weights>
 struct WordProduct {
-  static constexpr int kBytes = kGroupBytes<Weights>;
   const GemmArgs& args;
   int tile_begin, tile_end;
   int row_begin, row_end;
   WordScratch* scratch;
   int n_groups = (args.n_in + kGroupSize - 1) / kGroupSize;
 
-  const uint8_t* weights(int tile, int group) const {
-    return static_cast<const uint8_t*>(args.weights) +
-           (static_cast<size_t>(tile) * n_groups + group) * kBytes;
+  static constexpr int kGroups = kGroupsInBlock<Weights>;
+  size_t tile_bytes =
+      static_cast<size_t>((n_groups + kGroups - 1) / kGroups) * kBlockBytes<Weights>;
+
+  const uint8_t* weights(int tile) const {
+    return static_cast<const uint8_t*>(args.weights) + tile * tile_bytes;
   }
 
   void widen_rows(int g, int n) const {
@@ -147,18 +149,18 @@ struct WordProduct {
   template <int kVectors>
   void multiply(int tile, int g, int n) const {
     for (int v = 0; v < kVectors; ++v) {
-      widen_weights<Weights, kVectors>(weights(tile + v, g), n, v, scratch);
+      widen_weights<Weights, kVectors>(weights(tile + v), g, n, v, scratch);
     }
     // Each block of rows asks for a part of the weights that are next.
     const bool is_last = tile + kVectors >= tile_end;
-    const uint8_t* next = is_last ? weights(tile_begin, g + n) : weights(tile + kVectors, g);
+    const uint8_t* next = is_last ? group_at<Weights>(weights(tile_begin), g + n)
+                                  : group_at<Weights>(weights(tile + kVectors), g);
     const int n_parts = n_even_groups<kWordRows>(row_begin, row_end);
     int part = 0;
     float* parked = scratch->parked + (tile - tile_begin) * kWidth * kWordChunk;
     for_even_groups<kWordRows>(row_begin, row_end, [&]<int kRows>(int row) {
       for (int v = 0; v < kVectors; ++v) {
-        const size_t tile_bytes = static_cast<size_t>(n_groups) * kBytes;
-        prefetch_part(next + v * tile_bytes, n * kBytes, part, n_parts);
+        prefetch_part(next + v * tile_bytes, n * kGroupBytes<Weights>, part, n_parts);
       }
       ++part;
       float* const sums_so_far = parked + (row - row_begin) * kVectors * kWidth;

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "formats/tensor_view.h"
+#include "formats/tensors/tensor_view.h"
 #include "os/thread_pool.h"
 
 namespace pb {

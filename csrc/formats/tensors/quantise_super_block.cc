@@ -1,4 +1,4 @@
-#include "formats/quantise_super_block.h"
+#include "formats/tensors/quantise_super_block.h"
 
 #include <algorithm>
 #include <cmath>
@@ -225,7 +225,7 @@ struct SignedBlock {
   float error = __builtin_inff();
 };
 
-constexpr float kLow6 = -kQ6Zero, kTop6 = kQ6Zero - 1;
+constexpr float kLow6 = -Q6K::kZero, kTop6 = Q6K::kZero - 1;
 // What the number of greatest magnitude is divided by for a scale to start from.
 constexpr float kEnds6[] = {-32.0f, -32.5f, -31.5f, -33.0f, -31.0f, -30.0f, 31.0f, 30.5f, 31.5f};
 
@@ -302,7 +302,7 @@ SignedBlock quantise_signed(const float* x) {
 
 // -- the bytes of a block -----------------------------------------------------------------------
 
-// As read_scales (super_block.cc) reads them.
+// As take_scale_and_min reads them.
 void write_scales(const AffineBlock& from, uint8_t* packed) {
   for (int g = 0; g < 4; ++g) {
     const int scale = from.scales[g + 4], min = from.mins[g + 4];
@@ -349,7 +349,7 @@ void quantise_q6_k(const float* x, bool is_sound, std::byte* block) {
   for (int g = 0; g < kSuperBlock / kHalf; ++g) b.scales[g] = static_cast<int8_t>(found.scales[g]);
   for (int i = 0; i < kSuperBlock; ++i) {
     // 128 elements share 64 bytes of low nibbles and 32 of high bits.
-    const int q = static_cast<int>(found.q[i]) + kQ6Zero;
+    const int q = static_cast<int>(found.q[i]) + Q6K::kZero;
     const int half = i / 128, within = i % 128;
     b.pairs[half * 64 + within % 64] |= static_cast<uint8_t>((q & 15) << within / 64 * 4);
     b.high_bits[half * 32 + within % 32] |= static_cast<uint8_t>(q >> 4 << within / 32 * 2);

@@ -1,4 +1,4 @@
-#include "formats/read_tensor.h"
+#include "formats/tensors/read_tensor.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,56 +12,14 @@ namespace pb {
 namespace {
 
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
-constexpr float kGreatestF16 = 65504.0f;
 
-template <typename Group>
-void read_block(const TensorView& view, int64_t row, int64_t group, Group& out) {
-  const auto* blocks = static_cast<const std::byte*>(view.data);
-  const int64_t index = row * (view.row_stride / kGroup) + group;
-  std::memcpy(&out, blocks + index * static_cast<int64_t>(sizeof(Group)), sizeof(Group));
-}
-
-template <typename Group>
+template <typename Format>
 void read_groups(const TensorView& view, int64_t row, int64_t first, int n, float* out) {
   float values[kGroup];
   for (int i = 0; i < n; i += kGroup) {
-    Group group;
-    read_block(view, row, (first + i) / kGroup, group);
-    dequantise(group, values);
+    Format::dequantise(read_group<Format>(view, row, (first + i) / kGroup), values);
     std::copy_n(values, std::min(kGroup, n - i), out + i);
   }
-}
-
-void read_super_groups(const TensorView& view, int64_t row, int64_t first, int n, float* out) {
-  float values[kGroup];
-  for (int i = 0; i < n; i += kGroup) {
-    SuperGroup group;
-    read_group(view, row, (first + i) / kGroup, group);
-    dequantise(view.dtype, group, values);
-    std::copy_n(values, std::min(kGroup, n - i), out + i);
-  }
-}
-
-// As read_row. A block may begin before `first`, and end after it.
-void read_fp8(const TensorView& view, int64_t row, int64_t first, int n, float* out) {
-  Fp8Block block{};
-  for (int i = 0; i < n; ++i) {
-    const int64_t at = (first + i) % kFp8Block;
-    if (i == 0 || at == 0) block = read_fp8_block(view, row, (first + i) / kFp8Block);
-    out[i] = e4m3_to_f32(block.bytes[at]) * block.scale;
-  }
-}
-
-// `out` = a group of narrower numbers: the same scale, the same numbers.
-template <typename Group>
-void widen(const TensorView& view, int64_t row, int64_t group, Int8Group& out) {
-  Group narrow;
-  read_block(view, row, group, narrow);
-  out.scale = narrow.scale;
-  narrow.scale = f32_to_f16(1.0f);
-  float values[kGroup];
-  dequantise(narrow, values);
-  for (int i = 0; i < kGroup; ++i) out.values[i] = static_cast<int8_t>(values[i]);
 }
 
 [[noreturn]] void refuse_value(const TensorView& view, int64_t row, int64_t col, DType dtype) {
@@ -129,75 +87,25 @@ void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* 
       for (int i = 0; i < n; ++i) out[i] = f16_to_f32(from[i * step]);
       break;
     }
-    case DType::kInt8:
-      read_groups<Int8Group>(view, row, first, n, out);
-      break;
-    case DType::kInt4:
-      read_groups<Int4Group>(view, row, first, n, out);
-      break;
-    case DType::kInt4Zp:
-      read_groups<Int4ZpGroup>(view, row, first, n, out);
-      break;
-    case DType::kQ5_0:
-      read_groups<Q5_0Group>(view, row, first, n, out);
-      break;
-    case DType::kIQ4_NL:
-      read_groups<Iq4NlGroup>(view, row, first, n, out);
-      break;
-    case DType::kFp8:
-      read_fp8(view, row, first, n, out);
-      break;
-    case DType::kMxfp4:
-      read_groups<Mxfp4Group>(view, row, first, n, out);
-      break;
-    case DType::kQ4K:
-    case DType::kQ5K:
-    case DType::kQ6K:
-      read_super_groups(view, row, first, n, out);
-      break;
+    default:
+      with_format(view.dtype,
+                  [&](auto format) { read_groups<decltype(format)>(view, row, first, n, out); });
   }
 }
 
-void read_group(const TensorView& view, int64_t row, int64_t group, Int8Group& out) {
-  if (view.dtype == DType::kInt4) return widen<Int4Group>(view, row, group, out);
-  if (view.dtype == DType::kQ5_0) return widen<Q5_0Group>(view, row, group, out);
-  if (view.dtype == DType::kIQ4_NL) return widen<Iq4NlGroup>(view, row, group, out);
-  read_block(view, row, group, out);
-}
-
-void read_group(const TensorView& view, int64_t row, int64_t group, Int4Group& out) {
-  read_block(view, row, group, out);
-}
-
-void read_group(const TensorView& view, int64_t row, int64_t group, Mxfp4Group& out) {
-  read_block(view, row, group, out);
-}
-
-void read_group(const TensorView& view, int64_t row, int64_t group, Int4ZpGroup& out) {
-  read_block(view, row, group, out);
-}
-
-void read_group(const TensorView& view, int64_t row, int64_t group, Q5_0Group& out) {
-  read_block(view, row, group, out);
-}
-
-void read_group(const TensorView& view, int64_t row, int64_t group, Iq4NlGroup& out) {
-  read_block(view, row, group, out);
-}
-
-void read_group(const TensorView& view, int64_t row, int64_t group, SuperGroup& out) {
-  const auto* blocks = static_cast<const std::byte*>(view.data);
-  const int64_t index = row * (view.row_stride / kSuperBlock) + group / kGroupsOfSuperBlock;
-  out = read_super_group(view.dtype, blocks + index * static_cast<int64_t>(block_bytes(view.dtype)),
-                         static_cast<int>(group % kGroupsOfSuperBlock));
-}
-
-Fp8Block read_fp8_block(const TensorView& view, int64_t row, int64_t block) {
-  const int64_t index = row * (view.row_stride / kFp8Block) + block;
-  Fp8Block out;
-  std::memcpy(&out, static_cast<const std::byte*>(view.data) + index * int64_t{sizeof(out)},
-              sizeof(out));
-  return out;
+Int8::Parts read_as_int8(const TensorView& view, int64_t row, int64_t group) {
+  return with_format(view.dtype, [&](auto format) {
+    using Format = decltype(format);
+    Int8::Parts out;
+    if constexpr (Format::kInt8Holds) {
+      const typename Format::Parts narrow = read_group<Format>(view, row, group);
+      std::copy_n(narrow.factors, std::size(out.factors), out.factors);
+      for (int i = 0; i < kGroup; ++i) {
+        out.codes[i] = static_cast<uint8_t>(Format::number(narrow.codes[i]) + Int8::kZero);
+      }
+    }
+    return out;
+  });
 }
 
 Stack::Stack(std::span<const TensorView> parts) : parts_(parts), first_bad_(kNone) {
@@ -236,10 +144,20 @@ void Stack::refuse_bad(DType dtype) const {
   refuse_value(*bad.view, bad.row, first_bad_ % cols(), dtype);
 }
 
+void require_native(std::span<const TensorView> parts, DType dtype) {
+  if (!is_native_only(dtype)) return;
+  for (const TensorView& part : parts) {
+    if (part.dtype == dtype) continue;
+    throw Error(ErrorCode::kModelFormat, "tensor '" + part.name + "' is of " +
+                                             dtype_name(part.dtype) + "; a matrix of " +
+                                             dtype_name(dtype) + " is made of such blocks only");
+  }
+}
+
 bool fits(float value, DType dtype) {
   if (dtype == DType::kBF16) return std::isfinite(bf16_to_f32(f32_to_bf16(value)));
-  // Scales of int8 and int4 are f16, and no number of a group is less than its scale.
-  if (dtype == DType::kInt8 || dtype == DType::kInt4) return std::abs(value) <= kGreatestF16;
+  // Scales of what is rounded are f16, and no number of a group is less than its scale.
+  if (is_quantised(dtype) && !is_native_only(dtype)) return std::abs(value) <= kGreatestF16;
   return std::isfinite(value);
 }
 

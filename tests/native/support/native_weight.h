@@ -1,4 +1,4 @@
-// A weight of random blocks of any dtype that matrices only keep.
+// A weight of random blocks of any dtype of kNativeDTypes.
 #pragma once
 
 #include <variant>
@@ -9,18 +9,10 @@
 
 namespace pb::test {
 
-// Those that is_only_kept holds for.
-inline constexpr DType kAllKeptDTypes[] = {DType::kQ4K,    DType::kQ5K,   DType::kQ6K,
-                                           DType::kInt4Zp, DType::kMxfp4, DType::kQ5_0,
-                                           DType::kIQ4_NL};
-// ... and that GPUs have products of.
-inline constexpr DType kAllGpuKeptDTypes[] = {DType::kQ4K, DType::kQ5K, DType::kQ6K, DType::kInt4Zp,
-                                              DType::kMxfp4};
-
-class KeptWeight {
+class NativeWeight {
  public:
   // rows of `cols` elements, whole blocks.
-  KeptWeight(int rows, int cols, DType dtype, uint64_t seed)
+  NativeWeight(int rows, int cols, DType dtype, uint64_t seed)
       : blocks_(dtype == DType::kMxfp4 ? Blocks(RandomMxfp4(rows, cols, seed))
                                        : Blocks(RandomBlocks(rows, cols, dtype, seed))) {}
 

@@ -1,6 +1,5 @@
-#include "formats/quantise.h"
-
-#include "formats/dtype.h"
+#include "formats/int4.h"
+#include "formats/int8.h"
 
 namespace pb {
 namespace {
@@ -91,44 +90,6 @@ Int4Group quantise_int4(const float* x) {
     group.pairs[i] = static_cast<uint8_t>(low | high << 4);
   }
   return group;
-}
-
-void dequantise(const Int8Group& group, float* x) {
-  const float scale = f16_to_f32(group.scale);
-  for (int i = 0; i < kGroup; ++i) x[i] = scale * static_cast<float>(group.values[i]);
-}
-
-void dequantise(const Int4Group& group, float* x) {
-  const float scale = f16_to_f32(group.scale);
-  for (int i = 0; i < kGroup / 2; ++i) {
-    x[i] = scale * static_cast<float>((group.pairs[i] & 15) - 8);
-    x[i + kGroup / 2] = scale * static_cast<float>((group.pairs[i] >> 4) - 8);
-  }
-}
-
-void dequantise(const Int4ZpGroup& group, float* x) {
-  const float scale = f16_to_f32(group.scale);
-  for (int i = 0; i < kGroup / 2; ++i) {
-    x[i] = scale * static_cast<float>((group.pairs[i] & 15) - group.zero);
-    x[i + kGroup / 2] = scale * static_cast<float>((group.pairs[i] >> 4) - group.zero);
-  }
-}
-
-void dequantise(const Q5_0Group& group, float* x) {
-  const float scale = f16_to_f32(group.scale);
-  for (int i = 0; i < kGroup; ++i) {
-    const int nibble = (group.pairs[i % (kGroup / 2)] >> (i < kGroup / 2 ? 0 : 4)) & 15;
-    const int fifth = (group.fifth_bits[i / 8] >> (i % 8)) & 1;
-    x[i] = scale * static_cast<float>(nibble + 16 * fifth - 16);
-  }
-}
-
-void dequantise(const Iq4NlGroup& group, float* x) {
-  const float scale = f16_to_f32(group.scale);
-  for (int i = 0; i < kGroup / 2; ++i) {
-    x[i] = scale * static_cast<float>(kIq4NlNumbers[group.pairs[i] & 15]);
-    x[i + kGroup / 2] = scale * static_cast<float>(kIq4NlNumbers[group.pairs[i] >> 4]);
-  }
 }
 
 }  // namespace pb

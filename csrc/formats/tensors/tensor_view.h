@@ -15,7 +15,7 @@ namespace pb {
 
 // A tensor of a checkpoint where it lies, strided. Element (r, c) is number r * row_stride + c *
 // col_stride from `data`. Of quantised dtypes, rows are blocks of 32 or 256 neighbours
-// (formats/quantise.h, formats/super_block.h) and strides still count elements.
+// (formats/list.h) and strides still count elements.
 struct TensorView {
   std::string name;  // for messages
   const void* data = nullptr;

@@ -1,10 +1,10 @@
-#include "formats/quantise_tensor.h"
+#include "formats/tensors/quantise_tensor.h"
 
 #include <string>
 
 #include "base/error.h"
-#include "formats/quantise_super_block.h"
-#include "formats/read_tensor.h"
+#include "formats/tensors/quantise_super_block.h"
+#include "formats/tensors/read_tensor.h"
 
 namespace pb {
 

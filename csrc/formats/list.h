@@ -1,0 +1,42 @@
+// The list of weight formats: a row for each. All that exists once for each format derives from it:
+// the DType, its name and sizes, reading, packing, the CPU's kernel table, CUDA's kernels and their
+// launches, and the tables of Python's side (_core.weight_formats). CONTRIBUTING has the steps for
+// a new format.
+//
+// FORMAT(DType constant, name, struct of its header, where), where: `cuda` if there are CUDA
+// kernels for it (cuda/weights/), else `cpu_only`; a GPU then takes its numbers as int8 or bf16.
+#pragma once
+
+#include "formats/fp8.h"
+#include "formats/int4.h"
+#include "formats/int4_zp.h"
+#include "formats/int8.h"
+#include "formats/iq4_nl.h"
+#include "formats/mxfp4.h"
+#include "formats/q4_k.h"
+#include "formats/q5_0.h"
+#include "formats/q5_k.h"
+#include "formats/q6_k.h"
+
+#define PB_FORMAT_ROWS(ROW, FORMAT)             \
+  ROW(FORMAT, kInt8, int8, Int8, cuda)          \
+  ROW(FORMAT, kInt4, int4, Int4, cuda)          \
+  ROW(FORMAT, kInt4Zp, int4_zp, Int4Zp, cuda)   \
+  ROW(FORMAT, kQ4K, q4_k, Q4K, cuda)            \
+  ROW(FORMAT, kQ5K, q5_k, Q5K, cuda)            \
+  ROW(FORMAT, kQ6K, q6_k, Q6K, cuda)            \
+  ROW(FORMAT, kMxfp4, mxfp4, Mxfp4, cuda)       \
+  ROW(FORMAT, kQ5_0, q5_0, Q5_0, cpu_only)      \
+  ROW(FORMAT, kIQ4_NL, iq4_nl, Iq4Nl, cpu_only) \
+  ROW(FORMAT, kFp8, fp8, Fp8, cpu_only)
+
+// FORMAT(constant, name, Format) of every format.
+#define PB_FORMATS(FORMAT) PB_FORMAT_ROWS(PB_ANY_ROW, FORMAT)
+#define PB_ANY_ROW(FORMAT, constant, name, Format, where) FORMAT(constant, name, Format)
+
+// The same of those with CUDA kernels.
+#define PB_CUDA_FORMATS(FORMAT) PB_FORMAT_ROWS(PB_CUDA_ROW, FORMAT)
+#define PB_CUDA_ROW(FORMAT, constant, name, Format, where) \
+  PB_CUDA_ROW_##where(FORMAT, constant, name, Format)
+#define PB_CUDA_ROW_cuda(FORMAT, constant, name, Format) FORMAT(constant, name, Format)
+#define PB_CUDA_ROW_cpu_only(FORMAT, constant, name, Format)
