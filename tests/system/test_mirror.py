@@ -104,9 +104,9 @@ def test_tests_lie_in_rooms_of_the_package_or_of_their_own() -> None:
     rooms = {path.parent.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")}
     beside = {
         *("attacks", "clients", "docs", "emulated", "engine", "examples", "lm_eval"),
-        *("models", "page", "suites", "suites/llama_cpp", "suites/ray", "system", "templates"),
+        *("models", "page", "real", "suites", "suites/llama_cpp", "suites/ray", "system"),
         *("calls/kinds", "scheduling/scenarios", "serving/batchers", "system/models"),
-        *("tools", "vocabularies"),
+        *("templates", "tools", "vocabularies"),
     }
     assert beside <= rooms
     mirrored = {room: PACKAGE if not room.startswith("bench/") else ROOT for room in rooms - beside}
