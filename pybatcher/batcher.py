@@ -41,21 +41,20 @@ class Batcher(AnyBatcher):
         async with Batcher("path/to/model") as batcher:
             answer = await batcher.generate("Once upon a time", max_tokens=64)
 
-    model: a Hugging Face directory, a .gguf file or a name on the Hugging Face hub, as
-        "Qwen/Qwen3-0.6B"; None: the small model that ships inside.
-    system_prompt: comes before every prompt that is a text, and is the system
-        message of every chat without one. Its KV is computed once. Prompts of
-        token ids are taken as they are.
-    progress: called while the model is downloaded, and while it is opened, on the thread
-        that does it, with the bytes that are there or loaded, and all of them.
-    on_failure: called on the event loop with the EngineFailedError when the engine has
-        failed too often, or hangs, before any caller gets an error. A process that is
-        started again when it ends can exit here.
+    model: a Hugging Face directory, a .gguf file or a name on the Hugging Face hub, such as
+        "Qwen/Qwen3-0.6B"; None: the small model that ships with the package.
+    system_prompt: comes before every text prompt, and is the system message of every chat without
+        one. Its KV is computed once. Prompts of token ids are not changed.
+    progress: called while the model is downloaded and opened, on the thread that does it, with the
+        bytes done so far and the total.
+    on_failure: called on the event loop with the EngineFailedError when the engine has failed too
+        often, or hangs, before any caller gets an error. A supervised process can exit here, so
+        that it is restarted.
     options: the fields of EngineConfig, SchedulerConfig and SupervisionConfig, by name.
 
-    Belongs to the event loop and to the process it was started in; `threadsafe` has the
-    calls for other threads and loops. Sets no signal handlers and keeps no global state:
-    there can be several.
+    A batcher belongs to the event loop and to the process that started it; `threadsafe` has the
+    calls for other threads and loops. It sets no signal handlers and keeps no global state, so a
+    process may have several.
 
     Raises ConfigError for options that cannot work.
     """
@@ -88,9 +87,9 @@ class Batcher(AnyBatcher):
         system_prompt: str | None = None,
         **options: Any,
     ) -> Self:
-        """Make a batcher over a transformers module that is alive in this process.
+        """Make a batcher over a transformers module that is loaded in this process.
 
-        tokenizer: of transformers or tokenizers; None: prompts are token ids.
+        tokenizer: a tokenizer of transformers or tokenizers; None: prompts are token ids.
         """
         return cls._over(partial(open_torch_module, module, tokenizer), system_prompt, options)
 
@@ -183,11 +182,11 @@ class Batcher(AnyBatcher):
         return self._running_service().statistics()
 
     def check_idle(self) -> None:
-        """Raise EngineError that names what is left: requests, KV blocks that no prefix holds.
+        """Raise an EngineError that names leftovers: requests, and KV blocks that no prefix holds.
 
-        For tests of code that uses a batcher: when every caller has its answer, nothing is left.
-        Cancelled requests are left until the step under way has ended. After `close`, checks what
-        was left then. Raises BatcherClosedError before `start`.
+        For tests of code that uses a batcher: when every caller has its answer, nothing is left
+            over. Cancelled requests remain until the step under way has ended. After `close`, it
+            reports the leftovers of that time. Raises BatcherClosedError before `start`.
         """
         self._running_service().check_idle()
 
@@ -231,9 +230,9 @@ class BlockingBatcher(BlockingCalls[Batcher]):
         with BlockingBatcher("path/to/model") as batcher:
             answer = batcher.generate("Once upon a time", max_tokens=64)
 
-    Threads that call it at the same time share forward passes. A call that is interrupted
-    (Ctrl-C) cancels its request. Without a `close`, the batcher is closed, without draining,
-    when it is collected or the interpreter exits. Arguments and errors are those of `Batcher`.
+    Threads that call it at the same time share forward passes. A call that is interrupted (Ctrl-C)
+    cancels its request. Without a `close`, the batcher is closed, without draining, when it is
+    garbage-collected or the interpreter exits. Arguments and errors are those of `Batcher`.
     """
 
     _own_name = "batcher"
@@ -257,9 +256,9 @@ class BlockingBatcher(BlockingCalls[Batcher]):
         system_prompt: str | None = None,
         **options: Any,
     ) -> Self:
-        """Make a batcher over a transformers module that is alive in this process.
+        """Make a batcher over a transformers module that is loaded in this process.
 
-        tokenizer: of transformers or tokenizers; None: prompts are token ids.
+        tokenizer: a tokenizer of transformers or tokenizers; None: prompts are token ids.
         """
         return cls.over(
             Batcher.from_torch(module, tokenizer, system_prompt=system_prompt, **options)

@@ -1,19 +1,19 @@
-"""`Metrics`: a batcher's figures for Prometheus, by the names that vLLM has for them.
+"""`Metrics`: a batcher's figures for Prometheus, under vLLM's names where vLLM has them.
 
     metrics = Metrics(batcher)
     Response(metrics.exposition(), media_type=metrics.content_type)    # GET /metrics
 
-For a sidecar, through its `Client`, the figures have to be fetched first:
+For a sidecar, through its `Client`, the figures must be fetched first:
 
     metrics = Metrics(client)
     await metrics.refresh()      # then as above
 
-Needs prometheus-client: `pip install 'pybatcher-engine[metrics]'`. Its default registry stays
-as it is, and no port is opened.
+Needs prometheus-client: `pip install 'pybatcher-engine[metrics]'`. Its default registry is not
+    changed, and no port is opened.
 
-A new metric is one entry of `_METRICS` (of sidecars only: `_OF_A_SIDECAR`), at the end of this
-file; those of `_OF_VLLM` are told a second time under vLLM's own name. Histograms have the times of
-requests that have ended; all other figures are as of the scrape.
+A new metric is one entry of `_METRICS` (for sidecars only: `_OF_A_SIDECAR`), at the end of this
+    file; the metrics in `_OF_VLLM` are also exported under vLLM's own name. Histograms have the
+    times of requests that have ended; all other figures are as of the scrape.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ PREFIX = "pybatcher:"
 VLLM = "vllm:"
 MODEL = "model_name"
 
-# Bounds in seconds. A step of the smallest model takes less than half a millisecond, a prompt of
-# thousands of tokens of a large one a minute.
+# Bounds in seconds. A step of the smallest model takes less than half a millisecond; a prompt of
+# thousands of tokens in a large model takes a minute.
 _OF_A_WAIT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120)
 _OF_A_STEP = (0.0001, 0.00025, 0.0005, *_OF_A_WAIT[:-3])  # up to 10 s
 _OF_A_TOKEN = _OF_A_STEP
@@ -62,12 +62,12 @@ _OF_TOKENS = tuple(2**i for i in range(18))
 
 
 _REFRESH_TIMEOUT = 5.0
-"""Seconds that a sidecar has to answer. A Prometheus server waits 10 for a scrape, by default."""
-_DESCRIBE_TIMEOUT = 0.5  # of a worker, to tell the size of its KV blocks
+"""Seconds that a sidecar has to answer. A Prometheus server waits 10 s for a scrape by default."""
+_DESCRIBE_TIMEOUT = 0.5  # for a worker, to report the size of its KV blocks
 
 
 class ObservedElsewhere(Protocol):
-    """A batcher whose statistics have to be fetched: a `Client`."""
+    """A batcher whose statistics must be fetched: a `Client`."""
 
     @property
     def model_name(self) -> str:
@@ -81,7 +81,7 @@ class ObservedElsewhere(Protocol):
 
 
 class Observed(Protocol):
-    """A batcher that can be asked at once: a `Batcher`, a `BlockingBatcher`, a `BlockingClient`."""
+    """A batcher whose statistics are available at once: a `Batcher` or a blocking one."""
 
     @property
     def model_name(self) -> str:
@@ -98,20 +98,20 @@ class Observed(Protocol):
 
 
 class Metrics:
-    """The figures of one batcher or sidecar, in a registry of their own, or in the one given.
+    """The figures of one batcher or sidecar, in a registry of their own, or in a given one.
 
     batcher: a `Batcher` or `BlockingBatcher`; for a sidecar, a `Client` or `BlockingClient`, with
-        the figures of all its clients. Those of a `Client` are as of the last `refresh`, to be
-        awaited on its event loop before each scrape; those of a `BlockingClient` are fetched by
+        the figures of all its clients. The figures of a `Client` are as of the last `refresh`, to
+        be awaited on its event loop before each scrape; those of a `BlockingClient` are fetched by
         the scrape. Events while there is no connection are not counted.
 
-    Figures made of events (histograms, `batch_rows`, `request_success`) count from the making of
-    the Metrics, which may be before the batcher's start; the others are the batcher's own counts.
-    There are no samples before the start, nor after the batcher was closed or collected: only a
-    weak reference to it is held. May be scraped from any thread.
+    Figures made of events (histograms, `batch_rows`, `request_success`) count from the construction
+    of the Metrics, which may be before the batcher's start; the others are the batcher's own
+    counts. There are no samples before the start, nor after the batcher was closed or
+    garbage-collected: only a weak reference to it is held. May be scraped from any thread.
 
-    Raises ConfigError where the registry has the figures of another batcher, and for what is no
-    batcher.
+    Raises ConfigError if the registry has the figures of another batcher, and for an object that is
+    no batcher.
     """
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
@@ -123,8 +123,8 @@ class Metrics:
         self._is_elsewhere = inspect.iscoroutinefunction(batcher.statistics)
         self._fetched: _Seen = None
         self._kv_block_size: int | None = None
-        # A weak reference: the batcher's task keeps its handlers, and a handler that kept the
-        # batcher would keep it from closing itself when it is dropped.
+        # A weak reference: the batcher's task keeps its handlers, and a handler that referred to
+        # the batcher would keep it from closing itself when it is dropped.
         self._batcher = weakref.ref(batcher)
         self._counts = {m: Counter(dict.fromkeys(m.values, 0)) for m in _of_kind(_Count)}
         self._histograms = {m: _Histogram(m.bounds) for m in _of_kind(_Distribution)}
@@ -138,10 +138,10 @@ class Metrics:
         batcher.attach(self._take)
 
     async def refresh(self, timeout: float = _REFRESH_TIMEOUT) -> None:  # noqa: ASYNC109
-        """Fetch what has to be awaited: the figures of a `Client`, and the size of a KV block.
+        """Fetch the figures of a `Client`, and the size of a KV block.
 
         timeout: seconds that the sidecar has to answer.
-        Raises no error where there is no sidecar or no answer: then the scrape has no samples.
+        Raises no error if there is no sidecar or no answer: then the scrape has no samples.
         """
         batcher: Any = self._batcher()
         if batcher is None:
@@ -154,7 +154,7 @@ class Metrics:
             except (PybatcherError, TimeoutError):
                 self._fetched = None
         if inspect.iscoroutinefunction(describe := getattr(batcher, "model_info", None)):
-            with suppress(PybatcherError, TimeoutError):  # between two workers it is as it was
+            with suppress(PybatcherError, TimeoutError):  # unchanged between two workers
                 async with asyncio.timeout(min(timeout, _DESCRIBE_TIMEOUT)):
                     self._kv_block_size = (await describe()).kv_block_size
 
@@ -166,7 +166,9 @@ class Metrics:
     # -- for the registry -------------------------------------------------------------------
 
     def describe(self) -> Iterator[Any]:
-        """Yield the metric families without samples."""
+        """Yield the metric families with current figures; a `Client` has those of the last
+        `refresh`.
+        """
         return self._families(None)
 
     def collect(self) -> Iterator[Any]:
@@ -198,7 +200,7 @@ class Metrics:
         elif isinstance(metric, _Count):
             family = CounterMetricFamily(name, metric.help, labels=[MODEL, metric.label])
             if seen is not None:
-                # A copy: the loop's thread may add to the counts at the same time.
+                # A copy, since the loop's thread may add to the counts at the same time.
                 for value, count in list(self._counts[metric].items()):
                     family.add_metric([seen[0], value], count)
         else:
@@ -231,9 +233,9 @@ class Metrics:
 class _Histogram:
     """Counts of values by upper bounds.
 
-    The class of prometheus-client takes a lock and a walk for each value, too slow on the event
-    loop for a request with thousands of gaps between tokens. When read from another thread, the
-    sum may have some values more or less than the counts.
+    The class of prometheus-client takes a lock and a search for each value, too slow on the event
+    loop for a request with thousands of gaps between tokens. When read from another thread, the sum
+    may have some values more or less than the counts.
     """
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -248,7 +250,7 @@ class _Histogram:
         self._sum += sum(values)
 
     def cumulative(self) -> tuple[list[tuple[str, int]], float]:
-        """Return how many values are not above each bound, by its name, and the sum of all."""
+        """Return the number of values up to each bound, by the bound's name, and the sum of all."""
         names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
         return list(zip(names, accumulate(list(self._counts)), strict=True)), self._sum
 
@@ -258,7 +260,7 @@ class _Histogram:
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """A figure of the batcher's statistics. value: returns it from them, at a scrape."""
+    """A figure of the batcher's statistics. value: computes it from them at a scrape."""
 
     family: type[Any]
     name: str
@@ -270,7 +272,7 @@ class _Figure:
 class _Count:
     """A counter of events, by the value of a label.
 
-    values: of the label, shown from the start, at 0.
+    values: the label's values that are shown from the start, at 0.
     take: returns the counts that an event adds, by value.
     """
 
@@ -305,7 +307,7 @@ def _of_kind(kind: type[_M]) -> list[_M]:
 
 
 def _kv_usage(counts: BatcherStatistics) -> float:
-    """Return the share of KV in use; 0 without KV: a sidecar has none between two workers."""
+    """Return the share of KV in use; 0 without KV, as in a sidecar between two workers."""
     free = counts.kv_free_blocks + counts.kv_cached_blocks
     return 1 - free / counts.kv_total_blocks if counts.kv_total_blocks else 0.0
 
@@ -385,7 +387,7 @@ _OF_VLLM = frozenset((
     "request_prefill_time_seconds", "request_decode_time_seconds", "request_prompt_tokens",
     "request_generation_tokens",
 ))  # fmt: skip
-"""Metrics that mean what vLLM's of the same name mean."""
+"""Metrics with the same meaning as vLLM's metrics of the same name."""
 
 _OF_A_SIDECAR: tuple[_Metric, ...] = (
     _Figure(_COUNTER, "worker_restarts", "Workers that ended and were followed by another.",

@@ -1,1 +1,1 @@
-"""Calls of a batcher and their results: the seam between callers and what serves them."""
+"""Calls of a batcher and their results: the interface between callers and services."""

@@ -1,4 +1,4 @@
-"""Checks of the arguments of calls, but for their prompts."""
+"""Checks of the arguments of calls, except their prompts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ __all__ = [
     "several_prompts",
 ]
 
-_HIGHEST_PRIORITY = 1000  # and -1000; a level counts as `priority_aging` seconds of waiting
+# priorities range from -1000; one level is worth `priority_aging` seconds of waiting
+_HIGHEST_PRIORITY = 1000
 _MOST_TEXTS = 2**20
 _SAMPLING = frozenset(field.name for field in fields(SamplingParams))
 
@@ -80,7 +81,7 @@ def check_timeout(timeout: object) -> float | None:
 
 
 def check_priority(priority: object) -> int:
-    """Return a whole number; the lower, the sooner. Raises InvalidRequestError."""
+    """Return a whole number; lower numbers are served sooner. Raises InvalidRequestError."""
     low, high = -_HIGHEST_PRIORITY, _HIGHEST_PRIORITY
     wanted = f"a whole number from {low} (served first) to {high}"
     return REQUEST.whole("priority", priority, low, high, wanted)
@@ -96,12 +97,12 @@ def check_pooling(pooling: object) -> Pooling | None:
 
 
 def check_top_logprobs(field: str, count: object) -> int:
-    """Return how many likeliest tokens are wanted at a place. Raises InvalidRequestError."""
+    """Return the number of likeliest tokens to report per position. Raises InvalidRequestError."""
     return REQUEST.whole(field, count, 0, MAX_LOGPROBS)
 
 
 def check_drain(drain: object) -> bool:
-    """Return whether `drain` counts as true. Raises InvalidRequestError if it cannot be told."""
+    """Return the truth value of `drain`. Raises InvalidRequestError if it has none."""
     with REQUEST.reading("drain", drain, "True or False"):
         return bool(drain)
 
@@ -116,7 +117,7 @@ def check_several(field: str, texts: object) -> tuple[Any, ...]:
 
 
 def check_namespace(namespace: object) -> str:
-    """Return the namespace's name; "" for None, the common one. Raises InvalidRequestError."""
+    """Return the namespace's name, "" for None (the common one). Raises InvalidRequestError."""
     return "" if namespace is None else REQUEST.text("namespace", namespace, "a str, or None")
 
 
@@ -144,9 +145,10 @@ def are_lists(value: object) -> bool:
 
 
 def several_prompts(prompt: object) -> tuple[Any, ...] | None:
-    """Return the prompts of a list of prompts; None for one prompt. Raises InvalidRequestError.
+    """Return the prompts of a list of prompts; None for a single prompt. Raises
+    InvalidRequestError.
 
-    A list is one of prompts if its first item is a text or a list; token ids are numbers.
+    A list is a list of prompts if its first item is a text or a list; token ids are numbers.
     """
     with REQUEST.reading("prompt", prompt, "a prompt, or a list of prompts"):
         if isinstance(prompt, str) or not isinstance(prompt, Sequence) or not len(prompt):

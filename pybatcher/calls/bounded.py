@@ -1,4 +1,4 @@
-"""`map_bounded`: many requests of one caller, a limited number of them in flight at a time."""
+"""`map_bounded`: awaits many requests of one caller, a limited number of them at a time."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ async def map_bounded(
 def retry_beside_others(
     function: Callable[[T], Awaitable[R]],
 ) -> Callable[[T], Awaitable[R]]:
-    """Return `function` for the items of one list, which do not fail because of each other.
+    """Wrap `function` for the items of one list, so that they do not fail because of each other.
 
-    An item that finds the queue full tries again as long as others of the list are in flight. If
-    it is the only one, other callers have filled the queue, and QueueFullError is raised.
+    An item that finds the queue full tries again while other items of the list are in flight. If it
+    is the only one, other callers have filled the queue, and QueueFullError is raised.
     """
     n_tried = 0
 
@@ -65,4 +65,5 @@ def retry_beside_others(
 
 
 _LONGEST_WAIT = 0.1
-"""Seconds until a prompt of a list tries again: others of the list may have ended by then."""
+"""Seconds until a prompt of a list tries again: other prompts of the list may have ended by then.
+"""

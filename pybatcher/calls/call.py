@@ -1,7 +1,7 @@
-"""`Call`: a prompt to be continued, before it is checked. `CallService`: the seam behind all calls.
+"""`Call`: a prompt to continue, not checked yet. `CallService`: the interface of all services.
 
-All public methods end in one of three methods of a `CallService`: `submit`, `cancel`, `ask`.
-The batcher of a process has one (`serving.service.Service`), the client of a sidecar another.
+Every public method ends in one of three methods of a `CallService`: `submit`, `cancel`, `ask`. The
+batcher of a process has one (`serving.service.Service`), the client of a sidecar another.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Prompt = str | Sequence[int]
 """A text, or token ids (a list, a tuple, a one-dimensional numpy array or tensor)."""
 
 Messages = Sequence[Mapping[str, Any]] | Sequence[int]
-"""A chat, as OpenAI has it: [{"role": "user", "content": "..."}, ...]; or its token ids."""
+"""A chat in OpenAI's format, [{"role": "user", "content": "..."}, ...], or its token ids."""
 
 Prompts = Sequence[str] | Sequence[list[int]] | Sequence[tuple[int, ...]]
 """Several prompts, for which `generate` returns a list."""
@@ -54,10 +54,9 @@ _LOGGER = logging.getLogger("pybatcher")
 class CallOptions:
     """The options that every call may have: the fields of `RequestOptions`, not checked yet.
 
-    tenant: on whose behalf the call is made; tenants take turns. The sidecar sets it: each
-        connection is a tenant of its own.
-    trace_headers: the trace that the call belongs to; where none are given, that of the span that
-        is current here.
+    tenant: the name under which the call takes turns with calls of other tenants. The sidecar sets
+        it: each connection is a tenant of its own.
+    trace_headers: the trace that the call belongs to; by default the trace of the current span.
     """
 
     priority: int = 0
@@ -69,12 +68,13 @@ class CallOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(CallOptions):
-    """A prompt to be continued, or messages if it is a `chat`. Not checked yet.
+    """A prompt to continue, or messages if `chat` is set. Not checked yet.
 
-    content: of a chat, the messages, or the token ids that `Tokenize` returned for them.
-    chat: what a chat asks for; None: it is none.
-    sampling: fields of SamplingParams that win over those of `params`.
-    output: token ids that were drawn for the prompt already; the output goes on after them.
+    content: the prompt, or the messages of a chat, or the token ids that `Tokenize` returned for
+        them.
+    chat: the settings of a chat; None for a prompt.
+    sampling: fields of SamplingParams that override those of `params`.
+    output: token ids that were already generated for the prompt; the output continues after them.
     """
 
     content: Prompt | Messages
@@ -96,7 +96,7 @@ def prompt_call(
 ) -> Call:
     """Make the `Call` of a prompt. Raises InvalidRequestError for an unknown keyword.
 
-    kind: the `TypedDict` of the keywords that are known.
+    kind: the `TypedDict` of the allowed keywords.
     """
     sampling = dict(options)
     for name in sampling:
@@ -152,12 +152,10 @@ class CallService(ABC):
 def only_typed_errors(what: str) -> Iterator[None]:
     """Raise an EngineError in place of any exception that is no PybatcherError, with its cause.
 
-    This is the one place where an exception that no check has foreseen (a defect, or a caller's
-    object whose methods raise) becomes the error of its own call. The log "pybatcher" gets the
-    traceback.
+    This is the one place where an unforeseen exception (a defect, or a caller's object whose
+    methods raise) becomes the error of its own call. The log "pybatcher" gets the traceback.
 
-
-    what: the call, for the message.
+    what: the name of the call in the message.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""`ChatSettings`: what a chat asks for beside its messages and its sampling."""
+"""`ChatSettings`: the options of a chat beside its messages and its sampling parameters."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _KWARGS = "a mapping of names to texts, numbers, lists and mappings, or None"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatSettings:
-    """The options of `chat` that are none of every call, and none of sampling. Not checked yet.
+    """The options that only `chat` has, without the sampling parameters. Not checked yet.
 
-    Their meanings are those of `AnyBatcher.chat`.
+    `AnyBatcher.chat` documents them.
     """
 
     tools: Any = None

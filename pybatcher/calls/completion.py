@@ -25,18 +25,18 @@ __all__ = [
 ]
 
 FinishReason = Literal["stop", "length", "deadline", "tool_calls"]
-"""Why an output ended.
+"""The reason why an output ended.
 
-stop: an end token or a stop text. length: `max_tokens`, or the sequence's last position.
-deadline: the request's `timeout` ran out after its first token. The reason is also one of these
-where the tokens that a request came with (`output`) had ended its output already.
-tool_calls: what would be "stop", where the output has calls of tools.
+stop: an end token or a stop text. length: `max_tokens`, or the sequence's last position. deadline:
+    the request's `timeout` ran out after its first token. tool_calls: as "stop", and the output has
+    tool calls. The reason is also one of these if the tokens that a request came with (`output`)
+    had already ended its output.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """The log-probability of a drawn token, in nats, and of the likeliest ones.
+    """The log-probability of a sampled token, in nats, and those of the likeliest tokens.
 
     top: (token id, log-probability) of the n likeliest tokens, best first, where
         `SamplingParams.logprobs` is n.
@@ -51,8 +51,8 @@ class TokenLogprob:
 class Usage:
     """Token counts of one request.
 
-    `cached_tokens` of the `prompt_tokens` were taken from KV that was already
-    there (a shared system prompt or the prefix cache) and not computed again.
+    `cached_tokens` is the part of `prompt_tokens` whose KV was already present (a shared system
+    prompt or the prefix cache) and not computed again.
     """
 
     prompt_tokens: int
@@ -64,15 +64,15 @@ class Usage:
 class Timeline:
     """The times of a request: seconds of one monotonic clock.
 
-    Tokens get their times when they are delivered to their caller's stream. A step that accepted
-    draft tokens delivers several at one time.
+    A token's time is the time of its delivery to the caller's stream. A step that accepted draft
+    tokens delivers several at once.
 
-    submitted, admitted: when it came into the queue, and when it left it and got KV.
+    submitted, admitted: when the request was queued, and when it left the queue and got KV.
     token_times: one entry for each generated token.
-    first_token: the first of them; equal to `finished` where a request that came with `output`
-        has no new token.
-    preemptions: how often the request gave its KV up to others and went back to the queue.
-    recomputed_tokens: tokens that were computed again for that.
+    first_token: the first of `token_times`; equal to `finished` for a request that came with
+        `output` and has no new token.
+    preemptions: how often the request gave up its KV to other requests and was queued again.
+    recomputed_tokens: tokens that were computed again because of preemptions.
     """
 
     submitted: float
@@ -110,14 +110,15 @@ class Timeline:
 class Piece:
     """The part of an output that one token added to a stream. `str(piece)` is its text.
 
-    token_ids: the token; several where pieces were merged for a slow reader, none where a piece
-        only has text that was held back, or the end.
-    logprobs: of these tokens; None where none were asked for.
-    reasoning, tool_calls: of a chat, what the token added to these; that is no part of `text`.
+    token_ids: the token; several if pieces were merged for a slow reader, none if a piece only has
+        text that was held back, or only the end.
+    logprobs: the log-probabilities of these tokens; None unless requested.
+    reasoning, tool_calls: what the token added to the reasoning and tool calls of a chat; they are
+        not part of `text`.
 
-    The texts of a stream's pieces, joined, are the completion's text; so are the token ids. A
-    token may come without text (half a character, or the beginning of a possible stop text), and
-    text may come later than its token. Only the last piece has a `finish_reason`. With `n` > 1
+    The joined texts of a stream's pieces are the completion's text; the same holds for the token
+    ids. A token may come without text (half a character, or the beginning of a possible stop text),
+    and text may come later than its token. Only the last piece has a `finish_reason`. With `n` > 1
     this holds for the pieces of each `index`; pieces of several samples are interleaved.
     """
 
@@ -137,23 +138,25 @@ class Piece:
 class Completion:
     """A finished output. `str(completion)` is its text; `repr` shows its beginning.
 
-    text: ends before an end token or a stop text. Of a chat, without reasoning and tool calls.
+    text: the output up to an end token or a stop text, in a chat without reasoning and tool calls.
     token_ids: all generated tokens, the end token included.
-    finish_reason: why it ended: "stop", "length", "deadline" or "tool_calls" (`FinishReason`).
-    timeline: when it was submitted and admitted, and when its tokens came.
-    logprobs: one entry for each token; None where none were asked for.
-    usage: of the whole call: with `n` > 1 the tokens of all choices, and the prompt once.
-    prompt_logprobs: of each token of the prompt, given those before it, in nats; None for the
-        first token. None where none were asked for.
+    finish_reason: why the output ended: "stop", "length", "deadline" or "tool_calls"
+        (`FinishReason`).
+    timeline: when the request was submitted and admitted, and when its tokens came.
+    logprobs: one entry for each token; None unless requested.
+    usage: token counts of the whole call: with `n` > 1 the tokens of all choices, and the prompt
+        once.
+    prompt_logprobs: the log-probability of each token of the prompt, given the tokens before it, in
+        nats; None for the first token. None unless requested.
     prompt_top_logprobs: for each token of the prompt, (token id, log-probability) of the likeliest
-        tokens at its place, best first; of the first token none. None where none were asked for.
-    reasoning: of a chat, what the model wrote between its markers of thinking.
-    tool_calls: of a chat with `tools`, the calls in their order.
-    notes: of a chat, what was wrong with text that looked like a call and is in `text`.
+        tokens at its position, best first; empty for the first token. None unless requested.
+    reasoning: in a chat, the text that the model wrote between its reasoning markers.
+    tool_calls: in a chat with `tools`, the calls in their order.
+    notes: in a chat, the faults of text that looked like a tool call and therefore stayed in
+        `text`.
 
-    Of a request that came with `output`, these have the new tokens only, but for `tool_calls` and
-    `notes`. With `n` > 1 the
-    completion is the first of its `choices`.
+    For a request that came with `output`, these fields have the new tokens only, except
+    `tool_calls` and `notes`. With `n` > 1 the completion is the first of its `choices`.
     """
 
     text: str
@@ -172,11 +175,11 @@ class Completion:
 
     @property
     def parsed(self) -> Any:
-        """The value of an output with a form: of JSON the Python value, of choices the text.
+        """The value of a structured output: a Python value for JSON, the text for choices.
 
-        With `json_schema` of a type, an instance of it; what its own validators raise is raised.
-        None where the output was cut (`finish_reason` is not "stop"), where it continues an
-        `output` that was given, and for other forms.
+        With a type as `json_schema`, an instance of that type; exceptions of its validators are
+        raised. None if the output was cut (`finish_reason` is not "stop"), if it continues an
+        `output` that was given, and for a regex or a grammar.
         """
         if self.parse is None or self.finish_reason != "stop":
             return None
@@ -184,9 +187,9 @@ class Completion:
 
     @property
     def message(self) -> dict[str, Any]:
-        """The response as the assistant's message of a chat that goes on.
+        """The response as the assistant's message, to be appended to the chat.
 
-        Results of tools come after it: {"role": "tool", "tool_call_id": call.id, "content": ...}.
+        Results of tools follow it: {"role": "tool", "tool_call_id": call.id, "content": ...}.
         """
         message: dict[str, Any] = {"role": "assistant", "content": self.text}
         if self.reasoning:
@@ -204,15 +207,15 @@ class Completion:
 
     @property
     def choices(self) -> tuple[Completion, ...]:
-        """All `n` outputs: this one first."""
+        """All `n` outputs, this one first."""
         return (self, *self.other_choices)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the value in place of what reads it, which may belong to a type of a function."""
+        """Pickle the parsed value instead of its parser, whose type may be local to a function."""
         values = [getattr(self, one.name) for one in fields(self)[:-1]]
         try:
             value = self.parsed
-        except Exception:  # the type's own validators refuse it
+        except Exception:  # the type's own validators refuse the value
             value = None
         return Completion, (*values, None if value is None else _Known(value))
 
@@ -227,7 +230,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Stands for what reads the value of an output that was pickled."""
+    """Replaces the parser of an output that was pickled."""
 
     value: object
 
@@ -245,9 +248,9 @@ def prompt_alone(
     prompt_top_logprobs: tuple[TopLogprobs, ...] | None,
     began: float,
 ) -> Completion:
-    """Return the completion of a prompt of which nothing was drawn: its log-probabilities.
+    """Return the completion of a prompt without a generated token: its log-probabilities.
 
-    began: when it was asked for, in seconds of `time.monotonic`.
+    began: time of the call, in seconds of `time.monotonic`.
     """
     now = time.monotonic()
     return Completion(

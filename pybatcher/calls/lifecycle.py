@@ -1,4 +1,4 @@
-"""`Lifecycle`: the start and the end of a batcher, wherever it serves."""
+"""`Lifecycle`: start and end of batchers and clients."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["Lifecycle", "RunningService"]
 
 
 class RunningService(CallService):
-    """The service that `start` opens: it serves the calls of a batcher until it is closed."""
+    """The service that `start` opens; it serves the calls of a batcher until it is closed."""
 
     @abstractmethod
     async def close(self, drain: bool, timeout: float | None) -> None:  # noqa: ASYNC109
-        """Drain for `timeout` seconds at most, or fail all in flight; then free everything."""
+        """Drain for at most `timeout` seconds, or fail all calls in flight; free everything."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """End without draining, from any thread: the batcher was collected or Python exits."""
+        """End without draining, from any thread: after garbage collection, or when Python exits."""
 
 
 class Lifecycle(ABC):
@@ -48,7 +48,7 @@ class Lifecycle(ABC):
         """Begin to serve; do nothing if started already.
 
         Raises BatcherClosedError after `close`, and ModelFormatError, ConfigError, EngineError or
-        ConnectionLostError where it cannot start.
+        ConnectionLostError if it cannot start.
         """
         async with self._starting:
             if self._closed:
@@ -61,13 +61,12 @@ class Lifecycle(ABC):
         """Take no more requests, finish those in flight, free everything.
 
         drain: False fails the requests in flight with BatcherClosedError instead.
-        timeout: seconds to drain; requests that are not finished then fail with
-            BatcherClosedError. A batcher waits as long again, and at least 5 s, for the step
-            under way. A step that takes longer is left to its thread, which frees the engine
-            when the step ends.
+        timeout: seconds to drain; requests that are not finished then fail with BatcherClosedError.
+            A batcher waits as long again, and at least 5 s, for the step under way. If the step
+            takes longer, its thread frees the engine when the step ends.
 
-        The sidecar of a client goes on. Closing again, or while another task closes, waits for
-        the same end.
+        Closing a client does not end its sidecar. Closing again, or while another task closes,
+        waits for the same end.
         """
         drain, timeout = check_drain(drain), check_timeout(timeout)
         async with self._starting:

@@ -12,14 +12,14 @@ __all__ = ["ModelInfo"]
 class ModelInfo:
     """The model that a batcher, or a sidecar, serves now.
 
-    name: for people. fingerprint: of its files, "" where it has none: with another fingerprint a
-        model of the same name is another one, with other tokens.
+    name: the display name. fingerprint: identifies the model's files, "" if unknown. Two models
+        with the same name and different fingerprints are different models.
     max_sequence_length: most tokens of a prompt and its output together.
     vocab_size: token ids go from 0 to `vocab_size` - 1. kv_block_size: positions of a KV block.
-    special_tokens: texts of tokens by their role, as tokenizer_config.json has them: "bos_token",
+    special_tokens: texts of tokens by their role, as in tokenizer_config.json: "bos_token",
         "eos_token", ...
-    chat_template: the Jinja source; None: the model has none.
-    sampling: fields of SamplingParams, as the model's files recommend them (`of_model`).
+    chat_template: the Jinja source; None if the model has no template.
+    sampling: fields of SamplingParams that the model's files recommend (`of_model`).
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""The keywords of calls, as `TypedDict`s: an editor completes them, a type checker refuses others.
+"""The keywords of calls as `TypedDict`s, for completion in editors and for type checkers.
 
-The asynchronous, the blocking and the threadsafe surface take the same ones. Their meanings
-are those of `AnyBatcher.generate` and of `SamplingParams`.
+The asynchronous, the blocking and the threadsafe methods take the same keywords.
+`AnyBatcher.generate` and `SamplingParams` document them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SamplingOptions(TypedDict, total=False):
 
 
 class TemplateOptions(TypedDict, total=False):
-    """The keywords of a chat that its template sees."""
+    """The keywords of a chat that its template receives."""
 
     tools: Sequence[Any] | None
     enable_thinking: bool | None
@@ -89,13 +89,15 @@ class ChatOptions(RequestOptions, SamplingOptions, TemplateOptions, total=False)
 
 
 class GenerateOptions(RequestOptions, SamplingOptions, total=False):
-    """The keywords of `generate` and `stream`, among them the output so far."""
+    """The keywords of `generate` and `stream`, including the output so far."""
 
     output: Sequence[int]
 
 
 class CompleteOptions(GenerateOptions, total=False):
-    """The keywords of `generate`: those of `stream`, and what is told at the end only."""
+    """The keywords of `generate`: those of `stream`, and options whose results come only at the
+    end.
+    """
 
     prompt_logprobs: bool | int | None
 

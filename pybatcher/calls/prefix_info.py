@@ -18,13 +18,14 @@ __all__ = ["PrefixInfo", "Prefixes", "check_prefix_name"]
 class PrefixInfo:
     """Tokens that are computed once and kept for the prompts that begin with them.
 
-    name: the argument of `remove_prefix`. None for the system prompt, and for the beginning that
-        it gives all chats.
-    namespace: only prompts of this namespace use the prefix; None is the common one.
-    n_tokens: its length. Each of its KV blocks exists once, whatever number of requests use it.
-    computed_tokens: how many of the tokens have their KV: all, except while the prefix is being
-        computed, at first or after a restart of the engine.
-    holders: how many times the prefix was added by this name and not yet removed.
+    name: the argument of `remove_prefix`. None for the system prompt, and for the beginning that it
+        gives all chats.
+    namespace: only prompts of this namespace use the prefix; None is the common namespace.
+    n_tokens: the length of the prefix. Each of its KV blocks exists once, whatever number of
+        requests use it.
+    computed_tokens: the number of tokens whose KV is computed: all, except while the prefix is
+        being computed, at first or after a restart of the engine.
+    holders: how many times the prefix was added under this name and not yet removed.
     """
 
     name: str | None
@@ -35,7 +36,7 @@ class PrefixInfo:
 
 
 class Prefixes(tuple[PrefixInfo, ...]):
-    """The prefixes that are kept, as `AnyBatcher.prefixes` returns them: may be awaited or not."""
+    """The shared prefixes, as `AnyBatcher.prefixes` returns them. Awaiting them is optional."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""`generate(prompt_logprobs=...)`: a prompt that is scored beside its continuation."""
+"""`generate(prompt_logprobs=...)`: scores a prompt beside its continuation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .questions import ScoreContinuations, Tokenize
 
 __all__ = ["check_prompt_logprobs", "complete_with_prompt"]
 
-_ANY_TOKEN = 2**63  # what the model has is checked where it is
+_ANY_TOKEN = 2**63  # the service checks token ids against the model's vocabulary
 
 
 def check_prompt_logprobs(options: Mapping[str, Any]) -> int | None:
-    """Return how many likeliest tokens are wanted beside each of the prompt; None: no scores.
+    """Return the number of likeliest tokens to report per prompt token; None: no scores.
 
-    True is 0. Raises InvalidRequestError, also where the prompt cannot be scored.
+    True counts as 0. Raises InvalidRequestError, also if the prompt cannot be scored.
     """
     asked = options.get("prompt_logprobs")
     if asked is None:
@@ -48,9 +48,9 @@ async def complete_with_prompt(
     ask: Callable[[Question[Any]], Awaitable[Any]],
     complete: Callable[[Call], Awaitable[Completion]],
 ) -> Completion:
-    """Continue a prompt, if any tokens are wanted, and score its own tokens beside it.
+    """Continue a prompt, unless `max_tokens` is 0, and score its own tokens beside it.
 
-    n_top: likeliest tokens that are told beside each token of the prompt; 0: none.
+    n_top: likeliest tokens to report for each token of the prompt; 0: none.
     """
     began = time.monotonic()
     tokens = await ask(Tokenize(content=call.content))

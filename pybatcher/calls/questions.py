@@ -1,4 +1,4 @@
-"""The kinds of questions: one frozen dataclass each, with fields that are not checked yet.
+"""The kinds of questions: one frozen dataclass each. Their fields are not checked yet.
 
 A new kind of question is a dataclass here, its codec in `sidecar/protocol/codecs.py`, its handler
 in `serving/service.py`, and its methods in `calls/any_batcher.py` and `calls/threads/calls.py`.
@@ -40,7 +40,7 @@ __all__ = [
 class ScoreContinuations(CallOptions, Question[list[Score]]):
     """Score each continuation of the prompt.
 
-    continuations: one or more. top_logprobs: likeliest tokens that are told beside each token.
+    continuations: one or more. top_logprobs: likeliest tokens to report for each token.
     """
 
     prompt: Prompt
@@ -50,7 +50,7 @@ class ScoreContinuations(CallOptions, Question[list[Score]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedTexts(CallOptions, Question[list[Embedding]]):
-    """Embed each text as one vector. pooling: "last", "mean", "cls"; None: as the model says."""
+    """Embed each text as one vector. pooling: "last", "mean", "cls"; None: the model's own."""
 
     texts: Sequence[Prompt]
     pooling: str | None = None
@@ -58,7 +58,7 @@ class EmbedTexts(CallOptions, Question[list[Embedding]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPrefix(Question[PrefixInfo]):
-    """Compute the KV of a prefix and keep it under a name. None: a name is made up."""
+    """Compute the KV of a prefix and keep it under a name. None generates a name."""
 
     prefix: Prompt
     name: str | None = None
@@ -80,9 +80,9 @@ class ListPrefixes(Question[Prefixes]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokenize(Question[tuple[int, ...]]):
-    """Return the token ids of a prompt, or of messages if it is a `chat`; None: it is none.
+    """Return the token ids of a prompt, or of messages if `chat` is set.
 
-    add_special_tokens: False: of a text alone, without special tokens and system prompt.
+    add_special_tokens: False for a text alone, without special tokens and system prompt.
     """
 
     content: Prompt | Messages
@@ -139,6 +139,6 @@ class DescribeModel(Question[ModelInfo]):
 
 @dataclass(frozen=True, slots=True)
 class Reload(Question[dict[str, Any]]):
-    """Serve with other options from now on: `model`, `system_prompt` and options, by name."""
+    """Serve with other options from now on: `model`, `system_prompt` and options by name."""
 
     changes: Mapping[str, Any]

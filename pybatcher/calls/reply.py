@@ -1,9 +1,9 @@
-"""`Reply`: the results of one call, written by what serves it and read by its caller.
+"""`Reply`: the results of one call, written by the service and read by the caller.
 
 A call is one request of the scheduler, or `n` of them: several samples of one prompt. Sample 0
-draws as a request with n = 1 does. The seed of sample i is the i-th number that splitmix64
-(Steele, Lea and Flood 2014) makes of the request's seed: so the samples of a seed are the same
-whatever n is, and whatever other requests there are.
+    equals the output of a request with n = 1. The seed of sample i is the i-th number that
+    splitmix64 (Steele, Lea and Flood 2014) derives from the request's seed, so the samples of a
+    seed do not depend on n or on other requests.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .scores import Answer
 __all__ = ["Reply", "Result", "sample_seed"]
 
 Result = Completion | Answer
-"""The result of one request: an output, or, where nothing is drawn, an answer."""
+"""The result of one request: an output, or an `Answer` if the request is scored or embedded."""
 
 _MASK = 2**64 - 1
 
 
 def sample_seed(seed: int, index: int) -> int:
-    """Return the seed, 64 bit, of sample `index` of a request with this seed."""
+    """Return the 64-bit seed of sample `index` of a request with this seed."""
     if index == 0:
         return seed
     z = (seed + index * 0x9E3779B97F4A7C15) & _MASK
@@ -39,14 +39,14 @@ def sample_seed(seed: int, index: int) -> int:
 class Reply:
     """The results of one call: pieces (if it streams), then one result, or an error.
 
-    Written and read on one event loop. Writing never waits for the reader; the number of unread
-    pieces is bounded by the request's own `max_tokens`. Where many are unread, `backpressure`
-    is paused until half of them are left. It is None for a reply that a program reads itself.
-    The first error ends the reply, whatever the other samples do.
+    Written and read on one event loop. Writing never waits for the reader; the request's
+    `max_tokens` bounds the number of unread pieces. If many pieces are unread, `backpressure` is
+    paused until half of them are left. It is None for a reply that a program reads itself. The
+    first error ends the reply, whatever the other samples do.
 
     n: number of requests whose results make up the reply.
     streams: True if the caller reads pieces, and not only the result.
-    parse: reads the value of an output's text; None where it has none.
+    parse: returns the parsed value of an output's text; None for outputs without one.
     """
 
     def __init__(self, *, streams: bool = False, n: int = 1) -> None:
@@ -110,7 +110,7 @@ class Reply:
         self.wake()
 
     def take_piece(self) -> Piece:
-        """Return the oldest piece that was not taken. There has to be one."""
+        """Return the oldest piece that was not taken. The reply must have one."""
         piece = self.pieces.popleft()
         own = self.backpressure
         if own is not None and len(self.pieces) <= self._most_unread(own) // 2:
@@ -133,7 +133,7 @@ class Reply:
         return backpressure.most_unread * len(self._results)
 
     def finish(self, result: Result, index: int = 0) -> None:
-        """Set the result of one request: of sample `index`."""
+        """Set the result of the request of sample `index`."""
         if self._results[index] is None:
             self._results[index] = result
             self._n_left -= 1
@@ -154,7 +154,7 @@ class Reply:
             raise self._error
 
     def take_answers(self) -> list[tuple[int, Answer]]:
-        """Return the answers that have come since the last time, with their indices."""
+        """Return the answers since the previous call, with their indices."""
         fresh, self._fresh = self._fresh, []
         answers = []
         for i in fresh:

@@ -48,7 +48,7 @@ class RollingWindow:
     """
 
     def __init__(self) -> None:
-        self._seconds: deque[Second] = deque(maxlen=SPAN)  # those with steps, oldest first
+        self._seconds: deque[Second] = deque(maxlen=SPAN)  # seconds that had steps, oldest first
         self._requests: deque[RequestEvent] = deque(maxlen=MOST_REQUESTS)
 
     def __call__(self, event: TelemetryEvent) -> None:

@@ -1,4 +1,4 @@
-"""`Score` and `Embedding`: the results of texts that are not continued."""
+"""`Score` and `Embedding`: the results of scored and embedded texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Embedding", "Score"]
 
-_SMALLEST_NORM = 1e-12  # as torch's normalize has it: the vector may be 0
+_SMALLEST_NORM = 1e-12  # the epsilon of torch's normalize; the vector may be zero
 _SHOWN = 3  # numbers of a vector that `repr` shows
 
 
@@ -26,12 +26,12 @@ _SHOWN = 3  # numbers of a vector that `repr` shows
 class Score:
     """The log-probability of a continuation, in nats. `repr` shows the sum.
 
-    logprob: of the whole continuation, the sum of `token_logprobs`.
-    token_logprobs: of each token, given all tokens before it, by the model's own distribution, as
-        a completion's `logprobs` are.
+    logprob: the log-probability of the whole continuation, the sum of `token_logprobs`.
+    token_logprobs: the log-probability of each token, given all tokens before it, in the model's
+        own distribution, as in a completion's `logprobs`.
     token_ids: the continuation's tokens.
-    top_logprobs: for each token, (token id, log-probability) of the likeliest tokens at its place,
-        best first; empty where none were asked for.
+    top_logprobs: for each token, (token id, log-probability) of the likeliest tokens at its
+        position, best first; empty unless requested.
     """
 
     logprob: float
@@ -47,10 +47,10 @@ class Score:
 class Embedding:
     """A text as one vector. `repr` shows its beginning.
 
-    vector: float32, (hidden_size) or what the model's dense layers make of that; of length 1
-        where the model's own files say so.
-    prompt_tokens: number of tokens of the text. cached_tokens: how many of them were taken from
-        KV that was already there.
+    vector: float32, of hidden_size elements or of the output size of the model's dense layers;
+        normalised to length 1 if the model's own files say so.
+    prompt_tokens: number of tokens of the text. cached_tokens: how many of them had their KV
+        already.
     """
 
     vector: NDArray[np.float32]
@@ -67,11 +67,11 @@ class Embedding:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of one scored or embedded request, as the engine gives it.
+    """The result of one scored or embedded request, as the engine returns it.
 
-    logprobs: of each target, in nats; empty where an embedding was asked for.
-    vector: (hidden_size) float32; None where a score was asked for.
-    top_logprobs: of each target; empty where none were asked for.
+    logprobs: the log-probability of each target, in nats; empty for an embedding.
+    vector: (hidden_size) float32; None for a score.
+    top_logprobs: the likeliest tokens for each target; empty unless requested.
     """
 
     logprobs: tuple[float, ...]
@@ -80,10 +80,11 @@ class Answer:
     top_logprobs: tuple[TopLogprobs, ...] = ()
 
     def embedding(self, prompt_tokens: int, defaults: EmbeddingDefaults) -> Embedding:
-        """Return the vector as an embedding: through the dense layers, then of length 1, if asked.
+        """Return the vector as an embedding: through the dense layers, then normalised, if
+        configured.
 
-        defaults: whose pooling has made the vector. Raises EngineFailedError where dense layers
-        make numbers that are not finite.
+        defaults: the embedding head of the model. Raises EngineFailedError if dense layers produce
+            numbers that are not finite.
         """
         import numpy as np
 

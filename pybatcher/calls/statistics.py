@@ -18,17 +18,21 @@ __all__ = ["BatcherStatistics", "Health"]
 class BatcherStatistics(SchedulerStatistics):
     """The scheduler's counts since the start, and those of the batcher around it.
 
-    submitted: requests that were accepted into the queue. Each is one of the next six.
-    queued, running: requests that wait, and that run, now. queued_tokens: of those that wait.
-    completed, cancelled, expired, failed: how requests ended: with a result, by their caller, by
+    submitted: requests that were accepted into the queue. Each is counted in one of the next six.
+    queued, running: requests that wait, and that run, now. queued_tokens: tokens of the waiting
+        ones.
+    completed, cancelled, expired, failed: requests that ended with a result, by their caller, by
         their timeout, with another error.
-    steps: forward passes. computed_tokens: their rows, those of shared prefixes and of drafts too.
-    prompt_tokens: of admitted requests. cached_tokens: those of them taken from KV that was there.
-    proposed_tokens, accepted_tokens: draft tokens that had rows, and those that were right.
-    preemptions: how often a request gave its KV up. recomputed_tokens: computed again for that.
-    replayed_tokens: computed again after restarts of the engine, or for a request that came with
-        output that was drawn elsewhere.
-    generated_tokens: tokens that were delivered to callers. Tokens that a step drew after a stop
+    steps: forward passes. computed_tokens: rows of all steps, including those of shared prefixes
+        and drafts.
+    prompt_tokens: prompt tokens of admitted requests. cached_tokens: those of them whose KV was
+        present.
+    proposed_tokens, accepted_tokens: draft tokens that were verified, and that were accepted.
+    preemptions: how often a request gave up its KV. recomputed_tokens: tokens computed again
+        because of preemptions.
+    replayed_tokens: tokens computed again after restarts of the engine, or for a request that came
+        with output that was generated elsewhere.
+    generated_tokens: tokens that were delivered to callers. Tokens that a step sampled after a stop
         text do not count.
     rejected: requests that were never submitted: the queue was full, or they were too long.
     restarts: how often the engine was restarted.
@@ -53,9 +57,9 @@ class Health:
     """The state of a batcher: whether requests are served, and if not, why.
 
     status: "ready": requests are served, or wait while the engine is restarted. "failed": the
-        engine has failed for good. "hung": a step or a restart does not end; if it ends after
-        all, the status is "ready" again. "new", "closing", "closed": before, during and after
-        the service.
+        engine has failed for good. "hung": a step or a restart does not end; if it ends after all,
+        the status is "ready" again. "new", "closing", "closed": before, during the end of, and
+        after the service.
     reason: the status in words.
     """
 

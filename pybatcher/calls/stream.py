@@ -48,10 +48,10 @@ class ClosablePieces(AsyncIterator[Piece]):
 class Stream(ClosablePieces):
     """An output as it comes: `async for piece in stream`.
 
-    The request is submitted when the first piece is asked for. It is cancelled, and its KV freed,
-    when the stream is closed (`aclose`, or the end of `async with`), when the task that waits for
-    a piece is cancelled, and when an unfinished stream is collected. `completion` is set after
-    the last piece.
+    Reading the first piece submits the request. The request is cancelled, and its KV freed, when
+    the stream is closed (`aclose`, or the end of `async with`), when the task that waits for a
+    piece is cancelled, and when an unfinished stream is garbage-collected. `completion` is set
+    after the last piece.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Stream(ClosablePieces):
     ) -> None:
         """Make a stream over `submit`, which sends the request and returns its ids, and `cancel`.
 
-        cancel: takes requests back by their ids, from any thread.
+        cancel: cancels requests by their ids, from any thread.
         """
         self._submit = submit
         self._cancel = cancel
@@ -78,8 +78,8 @@ class Stream(ClosablePieces):
     def ready(self) -> list[Piece]:
         """Return the pieces that have come and were not read yet. Never waits.
 
-        A step with accepted drafts gives several at a time: after one piece was awaited, these are
-        the others.
+        A step with accepted drafts delivers several pieces at a time; `ready` returns the others
+        after one was awaited.
         """
         if self._closed or self._is_read:
             return []
@@ -114,11 +114,11 @@ class Stream(ClosablePieces):
             self._closed = True
             if self._request_ids is not None and not self._reply.ended:
                 self._cancel(self._request_ids)
-            self._reply.note_read()  # others of one response may share it
+            self._reply.note_read()  # other replies may share the back-pressure
             self._reply.wake()
 
     def __del__(self) -> None:
-        # The garbage collector may run on any thread: nothing but `cancel` is safe here.
+        # The garbage collector may run on any thread; only `cancel` is safe here.
         if not self._closed and self._request_ids is not None and not self._reply.ended:
             self._cancel(self._request_ids)
 

@@ -1,4 +1,4 @@
-"""`with_structured_output`: has the reply of a call read the value of its output."""
+"""`with_structured_output`: sets the parser of a reply whose output has a structure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ __all__ = ["with_structured_output"]
 def with_structured_output(call: Call, reply: Reply) -> Call:
     """Return the call with a schema in place of a type, and set the `parse` of its reply.
 
-    Raises InvalidRequestError for what is no schema. All other checks are those of the service.
+    Raises InvalidRequestError for an invalid schema. The service makes all other checks.
     """
     given = call.sampling.get("json_schema")
     if given is not None:
         call = replace(call, sampling={**call.sampling, "json_schema": schema_text(given)})
-    if type(call.output) in (tuple, list) and not call.output:  # others may raise when asked
+    # other types may raise when they are tested
+    if type(call.output) in (tuple, list) and not call.output:
         reply.parse = _parse(call)
     return call
 
@@ -41,7 +42,7 @@ def _parse(call: Call) -> Callable[[str], object] | None:
 
 
 def _value(text: str) -> object:
-    """Return the value of a JSON text; None for one that was cut, or is too deep for Python."""
+    """Return the value of a JSON text; None for a text that was cut or is nested too deeply."""
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError):

@@ -3,7 +3,7 @@
     detach = batcher.attach(print)      # StepEvent(...), RequestEvent(...), ...
     detach()
 
-`pybatcher.metrics` and `pybatcher top` are such handlers.
+`pybatcher.metrics` and `pybatcher top` use such handlers.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _LOGGER = logging.getLogger("pybatcher")
 class StepEvent:
     """The end of a step, after its tokens were delivered. A step that failed has no event.
 
-    when: on the batcher's clock, as all times of `Timeline`.
+    when: time on the batcher's clock, as all times of `Timeline`.
     seconds: from the beginning of planning to the end of delivery.
     engine_seconds: the part inside the engine, measured on its thread.
     decode_rows, prefill_rows, draft_rows: rows of the batch, by kind.
     n_sequences: number of sequences with rows in the step.
     queued, running: numbers of requests after the step.
     queued_tokens: tokens of the queued requests, prompts and outputs that they came with.
-    kv_total_blocks, kv_free_blocks, kv_cached_blocks: after the step; the rest is in use.
+    kv_total_blocks, kv_free_blocks, kv_cached_blocks: KV blocks after the step; the rest is in use.
     """
 
     when: float
@@ -63,26 +63,24 @@ class StepEvent:
 class RequestEvent:
     """The end of a request.
 
-    request_id: of the request, unique in its batcher, or its sidecar.
-    kind: "chat", "generate", "score" or "embed".
-    trace_headers: of the call, by their names in lower case; {}: it belongs to no trace.
-    max_tokens, temperature, top_p: of its sampling parameters.
-
     Each request that was accepted into the queue has exactly one such event, and so has each
-    request whose `output` had ended already.
+    request whose given `output` had already ended.
 
-    when: on the batcher's clock, as all times of `Timeline`.
-    namespace, priority: of the call; "" is the common namespace.
-    finish_reason: "stop", "length" or "deadline" where there is a completion,
-        "scored" or "embedded" where there is an answer, "cancelled", or the name of the
-        error's type ("EngineFailedError", ...).
+    request_id: the id of the request, unique in its batcher or sidecar.
+    kind: "chat", "generate", "score" or "embed".
+    trace_headers: the trace headers of the call, with names in lower case; {} without a trace.
+    max_tokens, temperature, top_p: sampling parameters of the request.
+    when: time on the batcher's clock, as all times of `Timeline`.
+    namespace, priority: options of the call; "" is the common namespace.
+    finish_reason: "stop", "length" or "deadline" with a completion, "scored" or "embedded" with an
+        answer, "cancelled", or the name of the error's type ("EngineFailedError", ...).
     prompt_tokens, cached_tokens, generated_tokens: as in `Usage`.
-    queued: seconds until the request was admitted, or, where it never was, until it ended.
+    queued: seconds until the request was admitted, or until it ended if it never was.
     ttft: seconds from submit to the first token; None without a token.
     itl: the gaps between neighbouring tokens, in seconds.
     total: seconds from submit to the end.
-    preemptions, recomputed_tokens: how often the request gave its KV up, and how many tokens
-        were computed again for that.
+    preemptions, recomputed_tokens: how often the request gave up its KV, and how many tokens were
+        computed again because of that.
     """
 
     when: float
@@ -113,7 +111,7 @@ Handler = Callable[[TelemetryEvent], object]
 
 
 def check_attachable(batcher: object) -> None:
-    """Raise ConfigError for what handlers cannot be attached to: it is no batcher."""
+    """Raise ConfigError for an object that is no batcher and takes no handlers."""
     if isinstance(batcher, type) or not callable(getattr(batcher, "attach", None)):
         raise ConfigError(
             f"batcher is {short(batcher)}; it must be a Batcher, a BlockingBatcher or a client of "
@@ -135,21 +133,21 @@ class Telemetry:
     ) -> None:
         self.now = clock
         self._on_failure = on_failure
-        # A unique key each, so that one function can be attached twice. Handlers are attached and
-        # detached from any thread: single operations on a dict are atomic.
+        # Each handler has a key of its own, so that one function can be attached twice. Handlers
+        # are attached and detached from any thread: single operations on a dict are atomic.
         self._handlers: dict[int, Handler] = {}
         self._keys = count()
         self._step: tuple[StepPlan, float] | None = None
 
     @property
     def has_handlers(self) -> bool:
-        """True if there are handlers, so that events have to be built."""
+        """True if there are handlers, so that events must be built."""
         return bool(self._handlers)
 
     def attach(self, handler: Handler) -> Callable[[], None]:
         """Call `handler` with every event from now on. Return a function that detaches it.
 
-        From any thread. Raises ConfigError for what cannot be called with one event.
+        From any thread. Raises ConfigError for an object that cannot be called with one event.
         """
         if not callable(handler) or inspect.iscoroutinefunction(handler):
             raise ConfigError(
@@ -165,14 +163,16 @@ class Telemetry:
         return detach
 
     def emit(self, event: TelemetryEvent) -> None:
-        """Call all handlers. One that raises is detached, with a line in the log "pybatcher"."""
+        """Call all handlers. A handler that raises is detached, and the log "pybatcher" gets a
+        line.
+        """
         for key, handler in list(self._handlers.items()):
             try:
                 if key in self._handlers:  # another handler may have detached it just now
                     handler(event)
             except (KeyboardInterrupt, SystemExit):
                 raise
-            except BaseException:  # a CancelledError too: it would end the batcher's own task
+            except BaseException:  # also a CancelledError, which would end the batcher's own task
                 self._handlers.pop(key, None)
                 _LOGGER.exception("a telemetry handler raised and is detached: %r", handler)
 

@@ -1,6 +1,6 @@
-"""The trace that a call belongs to, as the headers of W3C Trace Context.
+"""The trace headers of a call: `traceparent` and `tracestate` of W3C Trace Context.
 
-https://www.w3.org/TR/trace-context/ (`traceparent`, `tracestate`).
+https://www.w3.org/TR/trace-context/
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _LONGEST = 512
 
 
 def current_trace_headers() -> Mapping[str, str] | None:
-    """Return the headers of the caller's current span; None: there is none, or no OpenTelemetry.
+    """Return the trace headers of the caller's current span; None without a span or OpenTelemetry.
 
-    A program that has not imported OpenTelemetry pays for one look-up.
+    In a program that has not imported OpenTelemetry, the cost is one look-up.
     """
     trace: Any = sys.modules.get("opentelemetry.trace")
     if trace is None:
@@ -38,21 +38,21 @@ def current_trace_headers() -> Mapping[str, str] | None:
         flags = int(context.trace_flags)
         parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags:02x}"
         state = context.trace_state.to_header()
-    except Exception:  # somebody's tracer, or half an import: the call itself is in order
+    except Exception:  # from a custom tracer or a partial import; the call itself is valid
         return None
     return {TRACEPARENT: parent, TRACESTATE: state} if state else {TRACEPARENT: parent}
 
 
 def headers_of_trace(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return those headers of a request over HTTP, with names in lower case, that name a trace."""
+    """Return the trace headers among the headers of an HTTP request, with names in lower case."""
     return {name: headers[name] for name in (TRACEPARENT, TRACESTATE) if name in headers}
 
 
 def check_trace_headers(headers: object) -> dict[str, str]:
-    """Return the headers that name a trace, with names in lower case.
+    """Return the trace headers, with names in lower case.
 
-    Headers of other names are left out, and so is a trace that is none: as the standard says, a
-    malformed header begins a new trace. Raises InvalidRequestError for what is no map of texts.
+    Other headers are left out, and so is a malformed trace: by the standard, a malformed header
+        begins a new trace. Raises InvalidRequestError for a value that is no map of texts.
     """
     wanted = "a map of texts: traceparent, and perhaps tracestate"
     with REQUEST.reading("trace_headers", headers, wanted):

@@ -3,11 +3,11 @@
     tracing = pybatcher.Tracing(batcher)      # to the program's own tracer provider
     tracing.stop()
 
-Needs OpenTelemetry: `pip install 'pybatcher-engine[otel]'`. Names of attributes are those of
-its semantic conventions for GenAI (0.66 beta):
+Needs OpenTelemetry: `pip install 'pybatcher-engine[otel]'`. Names of attributes are those of its
+    semantic conventions for GenAI (0.66 beta):
 https://github.com/open-telemetry/semantic-conventions-genai
-A span is made when its request has ended, from the request's one event: while it runs, it costs
-nothing. Texts are never recorded.
+A span is made from the event at the end of its request, so a running request costs nothing. Texts
+are never recorded.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ class Traced(Protocol):
 class Tracing:
     """Makes a span of each request of a batcher that ends from now on.
 
-    batcher: a `Batcher` or `BlockingBatcher`; of a `Client` the requests of all clients of its
-        sidecar, which makes them itself with `--otlp-traces-endpoint`.
-    tracer_provider: where spans go; None: OpenTelemetry's global one.
-    is_server: spans are of kind SERVER; else INTERNAL, as the model is in this process.
-    model_name: None: the batcher's own.
+    batcher: a `Batcher` or `BlockingBatcher`, or a `Client`, which reports the requests of all
+        clients of its sidecar. The sidecar makes spans itself with `--otlp-traces-endpoint`.
+    tracer_provider: receives the spans; None: OpenTelemetry's global provider.
+    is_server: True for spans of kind SERVER; else INTERNAL, for a model in this process.
+    model_name: the model's name in spans; None: the batcher's own.
 
     The parent of a span is the trace that the call belongs to (`trace_headers`), by default the
     span that was current when the call was made. Only a weak reference to the batcher is kept. A
     request that was sent again after a worker's death has a span from then on.
 
-    Raises ConfigError for what is no batcher, and for what is no tracer provider.
+    Raises ConfigError for an object that is no batcher or no tracer provider.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class Tracing:
         if model is None:
             model = "" if batcher is None else batcher.model_name
         operation = _OPERATIONS.get(event.kind, event.kind)
-        # Both clocks are read now: whatever was set on the clock of the day since, the span is as
-        # long as the request was, and ends when it ended.
+        # Both clocks are read now, so that a change of the wall clock since then affects neither
+        # the length of the span nor its end.
         ended = time.time_ns() - max(0, round((time.monotonic() - event.when) * 1e9))
         began = ended - round(event.total * 1e9)
         span = self._tracer.start_span(

@@ -5,19 +5,19 @@
     ├── ModelFormatError         a checkpoint is damaged, incomplete or of an unknown kind
     ├── InvalidRequestError      this request can never be served as it is written
     │   └── RequestTooLongError  ... because it needs more positions than there are
-    ├── QueueFullError           the queue is full; `retry_after` says when to try again
+    ├── QueueFullError           the queue is full; `retry_after` is the time until a retry
     ├── DeadlineExceededError    the request's own `timeout` ran out
     ├── BatcherClosedError       the batcher was closed, or closes, under the request
     ├── ProtocolError            a peer of the sidecar broke the protocol
     ├── ConnectionLostError      the connection to the sidecar was lost, or cannot be made
-    └── EngineError              the compiled engine could not do what it was asked
+    └── EngineError              the compiled engine could not execute a call
         ├── NoFreeSequenceError  all `n_parallel` sequences are in use
         ├── KvCacheFullError     no KV block is left for the tokens of this call
         └── EngineFailedError    the engine is broken, for this request or for all
 
-Each message names the field, the value it had and the way out. Errors that a
-caller of the standard library would expect also have its type: a
-`ConfigError` is a `ValueError`, a `DeadlineExceededError` a `TimeoutError`.
+Each message names the field, its value and the remedy. Errors that a caller of the standard library
+would expect also have its type: a `ConfigError` is a `ValueError`, a `DeadlineExceededError` a
+`TimeoutError`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ __all__ = [
 class PybatcherError(Exception):
     """Base of all errors that pybatcher raises on purpose.
 
-    field: the argument or option that the error is about, with the place in it ("stop[2]",
-        "messages[0].content"); None for an error about no single one.
+    field: the argument or option that the error is about, with the position in it ("stop[2]",
+        "messages[0].content"); None for an error that is not about a single one.
     """
 
     field: str | None = None
@@ -105,7 +105,7 @@ class ConnectionLostError(PybatcherError, ConnectionError):
 
 
 class EngineError(PybatcherError, RuntimeError):
-    """The compiled engine could not do what it was asked. Nothing changed."""
+    """The compiled engine could not execute a call. Nothing changed."""
 
 
 class NoFreeSequenceError(EngineError):

@@ -1,8 +1,8 @@
 """Checks of values that come from outside: numbers, flags, texts and choices.
 
-A value may be of any type, and its methods may raise or lie. Each check returns a plain `int`,
-`float`, `bool` or `str`, or raises the error that its `Checks` was made for, and nothing else.
-NumPy scalars are numbers; a truth value is none.
+A value may be of any type, and its methods may raise or return anything. Each check returns a plain
+`int`, `float`, `bool` or `str`, or raises the error of its `Checks`, and nothing else. NumPy
+scalars count as numbers; True and False do not.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class _Repr(reprlib.Repr):
         shown = repr(x[: self.maxother])
         return shown if len(x) <= self.maxother else f"{shown}... ({len(x)} bytes)"
 
-    # reprlib finds these by the names of the types. Not `@override`, which would be an import from
-    # outside the standard library.
+    # reprlib finds these methods by the names of the types. They have no `@override`, which would
+    # be an import from outside the standard library.
     repr_int = _repr_whole
     repr_bytes = repr_bytearray = _repr_bytes
 
@@ -77,7 +77,7 @@ def type_name(value: object) -> str:
 
 
 def plain_int(value: object) -> int | None:
-    """Return a whole number as `int`; None for anything else, truth values too."""
+    """Return a whole number as `int`; None for anything else, also for True and False."""
     if type(value) is int:
         return value
     try:
@@ -89,7 +89,7 @@ def plain_int(value: object) -> int | None:
 
 
 def plain_float(value: object) -> float | None:
-    """Return a number as `float`; None for anything else and for what is too large for one."""
+    """Return a number as `float`; None for anything else and for numbers out of range."""
     if type(value) is float:
         return value
     try:
@@ -117,7 +117,7 @@ def _plain_bool(value: object) -> bool | None:
     try:
         if kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_"):
             return bool(value)
-    except Exception:  # a metaclass may define the two
+    except Exception:  # a metaclass may define `__module__` and `__name__`
         return None
     return None
 
@@ -125,7 +125,7 @@ def _plain_bool(value: object) -> bool | None:
 def field_error(kind: type[PybatcherError], name: str, fault: str) -> PybatcherError:
     """Return an error whose message is the name and the fault, and whose `field` is the name.
 
-    name: of a field, or a description such as "a key of logit_bias", which is no `field`.
+    name: the name of a field, or a description such as "a key of logit_bias", which is no `field`.
     """
     is_field = name[:1].islower() and " " not in name
     return kind(f"{name} {fault}", field=name if is_field else None)
@@ -183,7 +183,7 @@ class Checks:
         return found
 
     def unicode(self, name: str, text: str) -> None:
-        """Refuse a text with a lone surrogate, which has no UTF-8."""
+        """Refuse a text with a lone surrogate, which UTF-8 cannot encode."""
         if text.isascii():
             return
         try:
@@ -216,7 +216,8 @@ class Checks:
         with self.reading(name, value, wanted):
             if not isinstance(value, Sequence) or isinstance(value, _TEXTS) or len(value) > most:
                 raise self.bad(name, value, wanted)
-            return tuple(islice(iter(value), len(value)))  # it may have more than it says
+            # the iterator may return more items than `len`
+            return tuple(islice(iter(value), len(value)))
 
     def pairs(self, name: str, value: object, most: int, wanted: str) -> list[tuple[Any, Any]]:
         """Return at most `most` pairs of key and value of a mapping."""
@@ -227,7 +228,7 @@ class Checks:
 
     @contextmanager
     def reading(self, name: str, value: object, wanted: str) -> Iterator[None]:
-        """Turn whatever a value's own methods raise into an error that names the value."""
+        """Turn exceptions of a value's own methods into an error that names the value."""
         try:
             yield
         except PybatcherError:

@@ -1,4 +1,4 @@
-"""Options of a batcher, how a request draws its tokens, and the form that its output has."""
+"""Options of a batcher, sampling parameters of a request, and the structure of its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bounded_json`: writes what a caller passed in as JSON, but never more than it is to have."""
+"""`bounded_json`: writes a caller's value as JSON of limited size."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ from typing import Any
 __all__ = ["TooLargeError", "bounded_json"]
 
 
-_SMALL = (bool, float)  # of few characters
+_SMALL = (bool, float)  # types with few characters
 
 
 class TooLargeError(ValueError):
-    """The text would have more characters than it may."""
+    """The text would exceed its limit of characters."""
 
 
 def bounded_json(value: object, most: int) -> str:
     """Return a value as JSON of about `most` characters at the most.
 
-    Lists and dictionaries are read by what they hold, whatever their classes override. Few
-    objects that contain each other many times over end as early as many do. Raises TooLargeError,
-    and what `json.dumps` and a value's own methods raise.
+    The contents of lists and dictionaries are read directly, whatever methods their classes
+    override. A few objects that contain each other many times over reach the limit as early as many
+    objects do. Raises TooLargeError, and the exceptions of `json.dumps` and of a value's own
+    methods.
     """
     return json.dumps(_Copier(most).plain(value), ensure_ascii=False, allow_nan=False)
 
 
 class _Copier:
-    """Copies containers, and counts characters on the way: at least one for each value."""
+    """Copies containers, and counts at least one character for each value."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._left = most
 
     def plain(self, value: Any) -> Any:
-        """Return a dict or a list as one of its base class; any other value as it is."""
+        """Return a dict or a list as one of its base class; any other value unchanged."""
         if isinstance(value, dict):
             self._spend(2 * dict.__len__(value))
             self._spend(sum(str.__len__(key) for key in dict.keys(value) if isinstance(key, str)))
@@ -51,7 +52,7 @@ class _Copier:
         if isinstance(value, str):
             n_characters = str.__len__(value)
         elif isinstance(value, int):
-            n_characters = int.bit_length(value) // 4  # digits, or fewer
+            n_characters = int.bit_length(value) // 4  # its digits, or fewer
         else:
             return self.plain(value)
         if n_characters:

@@ -37,7 +37,7 @@ _KV_DTYPES = ("auto", "f32", "bf16", "f16", "int8")
 _DEVICES = ("auto", "cpu", "cuda")
 _NO_DIRECTORY = ("false", "no", "none", "null", "true", "yes")
 BLOCK_SIZE = 32
-"""Positions of a KV block of most models, where nothing is asked."""
+"""Positions of a KV block of most models, unless an option sets it."""
 _BLOCK_SIZES = ("auto", 16, 32, 64, 128, 256)
 _VICTIM_POLICIES = ("youngest", "priority", "cheapest")
 
@@ -46,29 +46,28 @@ _VICTIM_POLICIES = ("youngest", "priority", "cheapest")
 class EngineConfig:
     """Formats and sizes of weights and KV cache, and compute resources of the engine.
 
-    dtype: type of the weights: f32, bf16, int8, int4, q4_k_m, q5_k_m or q6_k. "auto": f32
-        for f32 checkpoints, that of each matrix for GGUF files with weights in blocks and
-        checkpoints of quantised weights, else bf16. "int8" and "int4" (groups of 32 with a
-        scale each) and llama.cpp's mixtures q4_k_m, q5_k_m and q6_k (4.9, 5.8 and 6.6 bits
-        a weight) are quantised while loading.
-    kv_dtype: type of keys and values: f32, bf16, f16 or int8. "auto": f32 with f32
-        weights, else bf16. "f16" is finer than bf16 and clamped to +-65504; "int8" has
-        a scale for each token and kv head, and takes half the memory of either.
-    device: "cpu"; "auto" is the same. "cuda": an NVIDIA GPU, in builds with
-        PYBATCHER_CUDA=ON; checked on an H100, and warns on GPUs of another compute
-        capability.
-    n_ctx: KV capacity in tokens, shared by all sequences, in whole blocks; "auto": by the
-        memory that is free. Layers with a sliding window take memory for `n_parallel`
-        windows, where that is less.
+    dtype: type of the weights: f32, bf16, int8, int4, q4_k_m, q5_k_m or q6_k. "auto": f32 for f32
+        checkpoints, the type of each matrix for GGUF files with weights in blocks and checkpoints
+        of quantised weights, else bf16. "int8" and "int4" (groups of 32 with a scale each) and
+        llama.cpp's quantisation mixes q4_k_m, q5_k_m and q6_k (4.9, 5.8 and 6.6 bits per weight)
+        are quantised while loading.
+    kv_dtype: type of keys and values: f32, bf16, f16 or int8. "auto": f32 with f32 weights, else
+        bf16. "f16" is finer than bf16 and clamped to +-65504; "int8" has a scale for each token and
+        kv head, and takes half the memory of either.
+    device: "cpu"; "auto" is the same. "cuda": an NVIDIA GPU, in builds with PYBATCHER_CUDA=ON;
+        checked on an H100, and warns on GPUs of another compute capability.
+    n_ctx: KV capacity in tokens, shared by all sequences, in whole blocks; "auto": by the memory
+        that is free. Layers with a sliding window take memory for `n_parallel` windows, if that is
+        less.
     n_parallel: most sequences that may hold KV at once.
     n_ubatch: most rows of one physical pass inside a step.
-    n_threads: compute threads; 0 = one for each physical core that this process may use,
-        but no more than a cgroup's CPU limit, rounded up.
-    block_size: positions of a KV block. "auto": 32, or 128 of a model with recurrent layers, of
-        which each block holds a state.
-    weights_cache: directory where packed weights are kept for the next start; "off" (from
-        Python also False): none. "auto" (also None): in the user's cache directory, for
-        models of more than 100 MB.
+    n_threads: compute threads; 0 = one for each physical core that this process may use, but no
+        more than a cgroup's CPU limit, rounded up.
+    block_size: positions of a KV block. "auto": 32, or 128 for a model with recurrent layers, which
+        store a state in each block.
+    weights_cache: directory where packed weights are kept for the next start; "off" (from Python
+        also False): none. "auto" (also None): in the user's cache directory, for models of more
+        than 100 MB.
     """
 
     dtype: str = "auto"
@@ -95,7 +94,8 @@ class EngineConfig:
         if place is not None and place is not False:
             wanted = "'auto', 'off' or a directory"
             path = check_path("weights_cache", place, wanted)
-            # As text alone, which a command line has of everything; a Path is meant.
+            # Only a text is checked, since every value of a command line is one; a Path is
+            # intended.
             if isinstance(place, str) and path.lower() in _NO_DIRECTORY:
                 raise bad_value("weights_cache", path, f"{wanted} ('./{path}' is one)")
             _set(self, "weights_cache", path)
@@ -105,33 +105,30 @@ class EngineConfig:
 class SchedulerConfig:
     """Limits of a step and of the queue, and the scheduling policy.
 
-    No option changes the tokens of a request, only when they come.
+    No option changes the tokens of a request, only the times at which they come.
 
     n_batch: token budget of one step, decode and prefill together.
-    batch_size, batch_timeout: an idle batcher starts its first step when `batch_size`
-        requests wait, or `batch_timeout` seconds after the first of them came.
+    batch_size, batch_timeout: an idle batcher starts its first step when `batch_size` requests
+        wait, or `batch_timeout` seconds after the first of them came.
     max_prefill_tokens: most prefill tokens in a step that also decodes, 0 = no limit.
-    long_prefill_token_threshold: most tokens that one request prefills in a step,
-        0 = no limit, or 4 % of the longest sequence if `max_num_partial_prefills` > 1.
-    max_num_partial_prefills: most prompts that are computed in part at the same time.
-        With more than one, each has its share of a step's rows, and short prompts
-        overtake a long one.
-    itl_target: seconds that a step which decodes should take at most; prefill gets
-        what the decode rows leave of it, by a model of step times that is fitted
-        while serving. None: no target.
-    dynamic_chunking: a chunk of prefill shrinks as the tokens before it grow, so
-        that steps take equal time.
-    watermark: share of the KV blocks that admission leaves free while others run.
-    output_reserve: tokens of a request's coming output, at most, that admission wants
-        room for. With fewer, more requests run and more are preempted.
-    victim_policy: which request gives up its KV when blocks run out: "youngest";
-        "priority", the highest value and then the youngest; "cheapest", the youngest
-        of those that free enough blocks for a while, so that no other has to follow soon.
+    long_prefill_token_threshold: most tokens that one request prefills in a step, 0 = no limit, or
+        4 % of the longest sequence if `max_num_partial_prefills` > 1.
+    max_num_partial_prefills: most prompts that are partly computed at the same time. With more than
+        one, each has its share of a step's rows, and short prompts overtake a long one.
+    itl_target: seconds that a step which decodes should take at most; prefill gets the rest after
+        the decode rows, by a model of step times that is fitted while serving. None: no target.
+    dynamic_chunking: a prefill chunk shrinks as the tokens before it grow, so that steps take equal
+        time.
+    watermark: share of the KV blocks that admission leaves free while other requests run.
+    output_reserve: tokens of a request's future output, at most, that admission reserves room for.
+        With fewer, more requests run and more are preempted.
+    victim_policy: the request that gives up its KV when blocks run out: "youngest"; "priority", the
+        highest value and then the youngest; "cheapest", the youngest of those that free enough
+        blocks for a while, so that no other has to follow soon.
     priority_aging: seconds of waiting that make up for one level of priority.
     max_prefixes: most shared prefixes (`add_prefix`) at a time.
-    max_draft_tokens: most draft tokens of a sequence that one step verifies, 0 = none. A model with
-        recurrent layers takes none.
-        Drafts change when tokens come, never which.
+    max_draft_tokens: most draft tokens of a sequence that one step verifies, 0 = none. Drafts
+        change when tokens come, never their values. A model with recurrent layers uses no drafts.
     max_queue_requests: most requests that wait; one more raises QueueFullError.
     max_queue_tokens: most tokens of requests that wait; more raise QueueFullError.
     """
@@ -202,9 +199,9 @@ def split_options(
 ) -> tuple[EngineConfig, SchedulerConfig, SupervisionConfig]:
     """Make the three configurations from one dict of options by name.
 
-    `n_ubatch` is at most `n_batch`: without its own value it takes `n_batch`'s where that
-    is smaller, and a larger value is reduced with a warning. Raises ConfigError for a bad
-    value, and for an unknown name, with the list of known ones.
+    `n_ubatch` is at most `n_batch`: without its own value it takes `n_batch`'s if that is smaller,
+        and a larger value is reduced with a warning. Raises ConfigError for a bad value, and for an
+        unknown name, with the list of known names.
     """
     names = {kind: {f.name for f in fields(kind)} for kind in _CONFIGS}
     known = set().union(*names.values())
@@ -235,7 +232,7 @@ _CONFIGS: tuple[type[EngineConfig | SchedulerConfig | SupervisionConfig], ...] =
 
 
 def bad_value(name: str, value: object, wanted: str) -> ConfigError:
-    """Return the error for an option with a bad value. wanted: the values that are allowed."""
+    """Return the error for an option with a bad value. wanted: the allowed values."""
     return ConfigError(f"{name} is {short(value)}; it must be {wanted}")
 
 

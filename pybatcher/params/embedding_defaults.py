@@ -1,4 +1,4 @@
-"""`EmbeddingDefaults`: how a model makes one vector of a text, where the caller does not say."""
+"""`EmbeddingDefaults`: how a model embeds texts, unless the caller chooses a pooling."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["EmbeddingDefaults"]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingDefaults:
-    """Hold what the checkpoint's own files say; the defaults are for one that says nothing.
+    """The embedding settings of the checkpoint's own files, or the defaults without such files.
 
-    pooling: "last": the state of the last token; "mean": the mean of the states of all; "cls":
-        the state of the first token.
-    normalised: vectors have length 1.
-    head: the dense layers that a pooled vector goes through, before it is normalised.
+    pooling: "last": the state of the last token; "mean": the mean of all states; "cls": the state
+        of the first token.
+    normalised: True if vectors have length 1.
+    head: the dense layers that are applied to a pooled vector before it is normalised.
     """
 
     pooling: Literal["last", "mean", "cls"] = "last"
@@ -27,5 +27,5 @@ class EmbeddingDefaults:
 
     @classmethod
     def of_model(cls, causal: bool) -> EmbeddingDefaults:
-        """Return those of a model without files that say them. causal: it is no encoder."""
+        """Return the defaults of a model without such files. causal: False for an encoder."""
         return cls("last" if causal else "mean")

@@ -1,4 +1,4 @@
-"""`EmbeddingHead`: the dense layers that a pooled vector goes through."""
+"""`EmbeddingHead`: the dense layers that are applied to a pooled vector."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class DenseLayer(NamedTuple):
 
 
 class EmbeddingHead:
-    """Dense layers, applied to one vector at a time: what a vector becomes depends on it alone.
+    """Dense layers, applied to one vector at a time, so that a result depends on its vector alone.
 
-    layers: at least one. Neighbours without an activation between them become one matrix, where
-        that is not larger than both: a narrow layer between wide ones would make a giant.
+    layers: at least one. Neighbours without an activation between them become one matrix unless it
+        is larger than both: a narrow layer between wide ones would make a giant matrix.
     """
 
     def __init__(self, layers: Sequence[DenseLayer]) -> None:
@@ -40,11 +40,11 @@ class EmbeddingHead:
     def __call__(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the vector (n_in,) after all layers, (n_out,) float32.
 
-        Not by BLAS, whose order of sums may hang on its threads.
+        It does not use BLAS, whose order of summation may depend on its threads.
         """
         import numpy as np
 
-        with np.errstate(all="ignore"):  # the caller refuses what is not finite
+        with np.errstate(all="ignore"):  # the caller refuses numbers that are not finite
             for layer in self._layers:
                 vector = np.einsum("ij,j->i", layer.weight, vector, optimize=False)
                 if layer.bias is not None:
@@ -60,14 +60,15 @@ def _can_fold(first: DenseLayer, second: DenseLayer) -> bool:
 
 
 def _folded(first: DenseLayer, second: DenseLayer) -> DenseLayer:
-    """Return the layer that does what two do; `first` has no activation. Computed in float64."""
+    """Return one layer equal to two; `first` has no activation. Computed in float64."""
     import numpy as np
 
     wide: NDArray[Any] = second.weight.astype(np.float64)
     bias = None if first.bias is None else wide @ first.bias.astype(np.float64)
     if second.bias is not None:
         bias = second.bias if bias is None else bias + second.bias
-    with np.errstate(over="ignore"):  # what is too large for float32 makes vectors not finite
+    # values too large for float32 make vectors that are not finite
+    with np.errstate(over="ignore"):
         return DenseLayer(
             (wide @ first.weight.astype(np.float64)).astype(np.float32),
             None if bias is None else bias.astype(np.float32),

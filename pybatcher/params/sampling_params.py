@@ -1,4 +1,4 @@
-"""`SamplingParams`: how one request draws its tokens."""
+"""`SamplingParams`: how the tokens of one request are sampled."""
 
 from __future__ import annotations
 
@@ -20,69 +20,67 @@ from .structured_output import (
 __all__ = ["MAX_LOGPROBS", "OF_MODELS", "SamplingParams", "left_to_model"]
 
 MAX_LOGPROBS = 32
-"""Most likeliest tokens that are reported at one place."""
+"""The most likeliest tokens that are reported at one position."""
 
 OF_MODELS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 """The fields for which a model's files may recommend values."""
 
 _MAX_TOKENS = 2**31 - 1
 _MAX_STOPS = 64
-_MAX_STOP_CHARACTERS = 16_384  # each is a state of the automaton that looks for them
+# each character is a state of the automaton that searches for stop texts
+_MAX_STOP_CHARACTERS = 16_384
 _MAX_TOKEN_IDS = 2**20
 _MAX_BIAS = 1000.0
 _MAX_SAMPLES = 64
 
 
 def left_to_model(given: Container[str]) -> tuple[str, ...]:
-    """Return the `of_model` that leaves to the model what is not among the fields `given`."""
+    """Return the `of_model` that leaves all fields except `given` to the model."""
     return tuple(name for name in OF_MODELS if name not in given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How one request draws its tokens. Immutable, checked where it is made.
+    """How the tokens of one request are sampled. Immutable, validated on construction.
 
-    max_tokens: most tokens to generate, >= 1. A sequence also ends where the
-        model's positions end.
-    temperature: 0 is greedy: the most likely token, of equals the lowest id.
-    top_k: draw among the k most likely, 0 = all.
-    top_p: draw among the fewest tokens whose probabilities sum to top_p (0, 1].
-    min_p: draw among tokens at least min_p times as likely as the likeliest.
-    seed: seed of the request's own random stream. None: one is drawn when the
-        request is submitted and kept through every replay.
+    max_tokens: most tokens to generate, >= 1. A sequence also ends where the model's positions end.
+    temperature: 0 is greedy: the most likely token, or the lowest id among equals.
+    top_k: sample among the k most likely tokens, 0 = all.
+    top_p: sample among the fewest tokens whose probabilities sum to top_p (0, 1].
+    min_p: sample among tokens at least min_p times as likely as the likeliest.
+    seed: seed of the request's own random stream. None: a random seed is chosen when the request is
+        submitted, and kept through every replay.
     stop: texts that end the output (they are not part of it).
     stop_token_ids: tokens that end the output, besides the model's own.
     ignore_eos: the model's own end tokens do not end the output.
-    min_tokens: no end token is drawn before this many tokens.
+    min_tokens: no end token is sampled before this many tokens.
     repetition_penalty: > 1 makes tokens of prompt and output less likely.
     presence_penalty: subtracted once from the logit of each token that the output has.
     frequency_penalty: subtracted from a token's logit once for each time the output has it.
     logit_bias: token id -> number added to its logit.
-    logprobs: None = none; n = log-probabilities of the chosen token and of
-        the n most likely ones, of the model's own distribution (before
-        penalties, bias and temperature).
+    logprobs: None = none; n = log-probabilities of the chosen token and of the n most likely ones,
+        in the model's own distribution (before penalties, bias and temperature).
     skip_special_tokens: special tokens leave no trace in the text.
-    json_schema: the output is an instance of this JSON schema: a dict, a JSON text, or
-        a type that pydantic can read (a model, a dataclass, `list[int]`, ...).
-        `Completion.parsed` is its value.
-    regex: the whole output matches this regular expression (Rust's syntax, without
-        look-around and back-references).
+    json_schema: the output is an instance of this JSON schema: a dict, a JSON text, or a type that
+        pydantic can read (a model, a dataclass, `list[int]`, ...). `Completion.parsed` is its
+        value.
+    regex: the whole output matches this regular expression (Rust's syntax, without look-around and
+        back-references).
     grammar: the output is a sentence of this grammar, in llguidance's Lark syntax.
     choices: the output is one of these texts.
     json_object: the output is a JSON object.
-    n: number of outputs of the prompt, 1 to 64; they share its KV:
-        `Completion.choices`, or pieces with an `index`. The first is the one that
-        n = 1 gives; the others draw with seeds made of its seed. If one fails all do;
-        so each has to have a token before a `timeout` is over.
-    of_model: names of fields that are to have the values that the model's files recommend
-        (generation_config.json, or a GGUF file's general.sampling), of temperature, top_k,
-        top_p, min_p and repetition_penalty. Where these say nothing, the fields count.
+    n: number of outputs of the prompt, 1 to 64; they share its KV: `Completion.choices`, or pieces
+        with an `index`. The first output equals that of n = 1; the seeds of the others derive from
+        its seed. If one fails all do, so each must have a token before a `timeout` ends.
+    of_model: names of fields that take the values that the model's files recommend
+        (generation_config.json, or a GGUF file's general.sampling), among temperature, top_k,
+        top_p, min_p and repetition_penalty. A field without a recommendation keeps its value.
 
-    An output has one of the last five at most. It ends where its form is complete and
-    nothing can come after it (finish_reason "stop"), whatever `min_tokens` and
-    `ignore_eos` say; where it may go on or end, the model chooses; `max_tokens` and
-    `stop` cut it. All other fields choose among the tokens that the form allows, and
-    log-probabilities are the model's own, as without a form.
+    At most one of json_schema, regex, grammar, choices and json_object may be given: the output is
+    then a structured output. It ends when the structure is complete and nothing can follow
+    (finish_reason "stop"), whatever `min_tokens` and `ignore_eos` are; where it may continue or
+    end, the model chooses; `max_tokens` and `stop` cut it. All other fields choose among the tokens
+    that the structure allows, and log-probabilities are the model's own, as without a structure.
 
     Raises InvalidRequestError that names the field, the value and the range.
     """
@@ -119,7 +117,7 @@ class SamplingParams:
 
     @property
     def form(self) -> StructuredOutput | None:
-        """The form that the output must have; None: any text."""
+        """The structure that the output must have; None: any text."""
         return structured_output_of(self)
 
     def with_recommended(self, values: Mapping[str, Any]) -> SamplingParams:

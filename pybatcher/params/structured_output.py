@@ -35,17 +35,17 @@ STRUCTURED_OUTPUT_FIELDS: tuple[StructuredOutputKind, ...] = (
     "choices",
     "json_object",
 )
-"""The fields of SamplingParams that give an output a form; one of them at most."""
+"""The fields of SamplingParams that structure an output; at most one may be set."""
 
-_MOST_CHARACTERS = 2**20  # of a schema or a grammar, and of all choices together
+_MOST_CHARACTERS = 2**20  # limit of a schema or a grammar, and of all choices together
 _MOST_REGEX = 2**16
 _MOST_CHOICES = 10_000
 
 
 class StructuredOutput(NamedTuple):
-    """The form of an output: a JSON schema, a regex, a Lark grammar, or choices as JSON texts.
+    """The structure of an output: a JSON schema, a regex, a Lark grammar, or choices as JSON texts.
 
-    source: what the caller gave, where that is no field of `SamplingParams`.
+    source: the caller's option, if it is no field of `SamplingParams`.
     """
 
     kind: StructuredOutputKind
@@ -54,20 +54,20 @@ class StructuredOutput(NamedTuple):
 
     @property
     def field(self) -> str:
-        """The name of what the caller gave, for errors."""
+        """The name of the caller's option, for errors."""
         return self.source or self.kind
 
 
 class JsonSchema(str):
-    """The text of a JSON schema, and the Python type that it was made of.
+    """The text of a JSON schema, and the Python type that it was made from.
 
-    adapter: a pydantic `TypeAdapter` that reads outputs; None for a schema that was given as such.
+    adapter: a pydantic `TypeAdapter` that parses outputs; None for a schema that was given as such.
     """
 
     __slots__ = ("adapter",)
 
     def __new__(cls, text: str, adapter: Any = None) -> JsonSchema:
-        """Make one of a text that is a JSON schema."""
+        """Make an instance from the text of a JSON schema."""
         made = super().__new__(cls, text)
         made.adapter = adapter
         return made
@@ -133,7 +133,7 @@ def _dumped(schema: object, value: object, wanted: str) -> str:
 
 def _adapter_of(value: Any, wanted: str) -> Any:
     """Return pydantic's adapter of a type."""
-    if isinstance(value, (int, float, bytes, bytearray, Sequence)):  # a list of types is none
+    if isinstance(value, (int, float, bytes, bytearray, Sequence)):  # a list of types is no type
         raise REQUEST.bad("json_schema", value, wanted)
     try:
         from pydantic import TypeAdapter
@@ -176,7 +176,7 @@ def _text(name: str, value: object, most: int, what: str) -> str:
 
 
 def check_choices(value: object) -> tuple[str, ...]:
-    """Return the texts that an output may be. Raises InvalidRequestError."""
+    """Return the allowed texts of an output. Raises InvalidRequestError."""
     wanted = f"a list of 1 to {_MOST_CHOICES} texts, none empty or twice in it"
     items = REQUEST.items("choices", value, _MOST_CHOICES, wanted)
     choices = tuple(
@@ -194,9 +194,9 @@ def check_choices(value: object) -> tuple[str, ...]:
 
 
 def structured_output_of(params: Any) -> StructuredOutput | None:
-    """Return the form that the fields of `SamplingParams` ask for; None: any text.
+    """Return the structure that the fields of `SamplingParams` request; None: any text.
 
-    Raises InvalidRequestError where there are two.
+    Raises InvalidRequestError if two of them are set.
     """
     given = [
         name for name in STRUCTURED_OUTPUT_FIELDS if getattr(params, name) not in (None, False)

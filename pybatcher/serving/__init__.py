@@ -1,1 +1,1 @@
-"""The serving side of a batcher: from a call to the scheduler, and from its events to a reply."""
+"""The serving side of a batcher: passes calls to the scheduler, and its events to replies."""

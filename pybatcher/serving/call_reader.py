@@ -37,14 +37,15 @@ T = TypeVar("T")
 ReadCall = tuple[
     tuple[int, ...], StructuredOutput | None, frozenset[int], Callable[[int], ChatResponse] | None
 ]
-"""A call, read: its prompt, the form of the whole output (None: any text), the tokens that end it,
-and what makes the reader of a chat's output of its sample's seed (None: the output is text)."""
+"""A checked call: prompt, structured output of the whole text (None: any text), end tokens, and a
+function that makes the response reader of a chat from its sample's seed (None for a prompt).
+"""
 
 
 class CallReader:
     """Reads the arguments of calls, for one model. For one event loop.
 
-    system_prompt: the text that comes before every prompt that is a text.
+    system_prompt: the text that comes before every text prompt.
     share: called once with the token ids that all chats begin with, if there are any.
 
     Raises ConfigError for a system prompt that the model cannot read.
@@ -79,7 +80,7 @@ class CallReader:
         )
         self._system_prompt: SystemPrompt | None = None
         self.before_texts: tuple[int, ...] = ()
-        """The tokens that every prompt that is a text is put after."""
+        """The tokens that come before every text prompt."""
         if system_prompt is not None:
             try:
                 runtime.check_prefixes()
@@ -113,7 +114,7 @@ class CallReader:
         return params.with_recommended(self._recommended) if params.of_model else params
 
     async def output(self, call: Call, params: SamplingParams) -> tuple[int, ...]:
-        """Return the token ids that were drawn for a call already. Raises InvalidRequestError."""
+        """Return the token ids that a call came with as its output. Raises InvalidRequestError."""
         output = await self.prompts.read_ids(call.output, field="output", may_be_empty=True)
         if output and params.n > 1:
             raise InvalidRequestError(
@@ -124,9 +125,9 @@ class CallReader:
     async def matchers(
         self, form: StructuredOutput | None, n: int, output: tuple[int, ...]
     ) -> list[OutputMatcher] | list[None]:
-        """Return new matchers of a form, one for each of `n` samples; None: any text.
+        """Return new matchers of a structured output, one for each of `n` samples; None: any text.
 
-        output: the tokens that were drawn already. Raises InvalidRequestError.
+        output: the tokens that were already generated. Raises InvalidRequestError.
         """
         if form is None:
             return [None] * n
@@ -135,13 +136,15 @@ class CallReader:
     async def prompt_tokens(
         self, content: object, settings: ChatSettings | None
     ) -> tuple[int, ...]:
-        """Return the token ids of a prompt, or with settings of the messages of a chat."""
+        """Return the token ids of a prompt, or of a chat's messages if `settings` are given."""
         if settings is None:
             return await self.prompts.read(content, before=self.before_texts)
         return await self._chat_tokens(content, await self._chat(settings))
 
     async def read(self, call: Call, params: SamplingParams) -> ReadCall:
-        """Return the prompt of a call, and what its output has to be and is read by."""
+        """Return the prompt of a call, its structured output, its end tokens and its response
+        reader.
+        """
         if call.chat is None:
             prompt = await self.prompts.read(call.content, before=self.before_texts)
             return prompt, params.form, self._end_token_ids(params, params.form), None
@@ -160,11 +163,11 @@ class CallReader:
         return await self._aside(partial(self._chats.read, settings), settings.tools is not None)
 
     async def _aside(self, function: Callable[[], T], has_tools: bool) -> T:
-        """Call a function that takes long where there are tools: then on another thread."""
+        """Call a function: with tools it may take long, and runs on another thread."""
         return await asyncio.to_thread(function) if has_tools else function()
 
     async def _chat_tokens(self, content: object, chat: Chat) -> tuple[int, ...]:
-        if are_token_ids(content):  # rendered before
+        if are_token_ids(content):  # the chat was rendered before
             return await self.prompts.read_ids(content, field="messages")
         if self._system_prompt is not None:
             content = self._system_prompt.before_messages(content)
@@ -178,7 +181,7 @@ class CallReader:
     ) -> frozenset[int]:
         """Return the token ids that end an output: the model's end tokens, and the caller's.
 
-        Where the output has a form, the model's own end it too: that is how a form ends.
+        A structured output always has the model's own end tokens, which end the structure.
         """
         own = () if params.ignore_eos and form is None else self._eos_token_ids
         known = (token for token in own if token < self._vocab_size)
@@ -199,7 +202,7 @@ class CallReader:
         return request.max_output(self._n_positions)
 
     async def _share_beginning_of_chats(self, system_prompt: SystemPrompt) -> None:
-        """Share the tokens that all chats begin with: once, at the first; other chats wait."""
+        """Share the tokens that all chats begin with: once, at the first chat; other chats wait."""
         async with self._first_chat:
             if not self._chats_share_beginning:
                 tokens = await asyncio.to_thread(system_prompt.chat_tokens)
@@ -209,9 +212,9 @@ class CallReader:
 
 
 def check_samples(n: int, n_prompt: int, config: SchedulerConfig) -> None:
-    """Raise InvalidRequestError for samples of a call that can never wait all at one time.
+    """Raise InvalidRequestError if the queue can never hold all samples of a call together.
 
-    They are queued together, so that no retry would help.
+    Samples are queued together, so no retry would help.
     """
     if n > config.max_queue_requests or (n > 1 and n * n_prompt > config.max_queue_tokens):
         raise InvalidRequestError(

@@ -1,4 +1,4 @@
-"""`ChatResponse`: tells the text, the reasoning and the calls of a chat's output apart."""
+"""`ChatResponse`: separates the text, the reasoning and the tool calls of a chat's output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ChatResponse", "ResponsePart"]
 
 
 class ResponsePart(NamedTuple):
-    """The part of a response that some text of an output adds."""
+    """The part of a response that a piece of output text adds."""
 
     text: str = ""
     reasoning: str = ""
@@ -32,8 +32,8 @@ _NOTHING = ResponsePart()
 class ChatResponse:
     """Reads the text of one output as it comes.
 
-    kept_ids: special tokens whose texts it has to see.
-    is_parallel: the response may have several calls; else it is over with its first one.
+    kept_ids: special tokens whose texts the parser needs.
+    is_parallel: True if the response may have several calls; else it ends with the first call.
     """
 
     __slots__ = ("_is_parallel", "_notes", "_parser", "_tool_calls", "is_over", "kept_ids")
@@ -59,7 +59,7 @@ class ChatResponse:
         return tuple(self._notes)
 
     def feed(self, text: str, *, is_last: bool) -> ResponsePart:
-        """Take more text; return what is certain now. is_last: no text follows."""
+        """Read more text; return the parts that are certain now. is_last: no text follows."""
         if self.is_over:
             return _NOTHING
         deltas = self._parser.feed(text) if text else []

@@ -1,4 +1,4 @@
-"""`ChatReader`: what a chat asks for beside its messages, and how its response is to be read."""
+"""`ChatReader`: checks the settings of chats and makes the readers of their responses."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from .chat_response import ChatResponse
 
 __all__ = ["Chat", "ChatReader"]
 
-_TAIL = 32  # tokens of a prompt that show whether it ends inside reasoning
+_TAIL = 32  # tokens of a prompt's end that show whether it ends inside reasoning
 _ENDS_OF_TURNS = ("<|call|>", "<|return|>", "<|eom_id|>")
 _NO_CALLS = ToolChoice("none", ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chat:
-    """The settings of a chat, checked. reasons: False where its reasoning was switched off."""
+    """The checked settings of a chat. reasons: False if reasoning was switched off."""
 
     tools: tuple[ToolSpec, ...]
     choice: ToolChoice
@@ -42,31 +42,31 @@ class Chat:
     reasons: bool = True
 
     def rendered_tools(self) -> list[dict[str, Any]] | None:
-        """Return the tools as a chat template wants them; None without any."""
+        """Return the tools as a chat template expects them; None without tools."""
         return [tool.as_dict() for tool in self.tools] or None
 
 
 class ChatReader:
     """Reads the settings of chats, for one model.
 
-    format: in which the model writes its responses.
-    template: the source of the chat template; "" where there is none.
+    format: the format in which the model writes its responses.
+    template: the source of the chat template; "" if the model has none.
     """
 
     def __init__(self, tokenizer: Tokenizer, format: ResponseFormat, template: str) -> None:
         self._tokenizer = tokenizer
         self._format = format
         self.markers = tokenizer.added_token_ids(format.markers)
-        """The ids of those markers of the format that are tokens of their own."""
+        """The ids of the format's markers that are single tokens."""
         self.end_token_ids = frozenset(tokenizer.added_token_ids(_ENDS_OF_TURNS).values())
-        """Tokens that end a turn, and that not every checkpoint names as such."""
+        """Tokens that end a turn, whether or not the checkpoint lists them as end tokens."""
         self._kept_ids = frozenset(self.markers.values())
         self._may_reason = format.harmony or any(
             one.open in self.markers or one.open in template for one in format.think
         )
 
     def read(self, settings: ChatSettings) -> Chat:
-        """Return what a chat asks for. Raises InvalidRequestError."""
+        """Return the checked settings of a chat. Raises InvalidRequestError."""
         tools = read_tools(settings.tools)
         return Chat(
             tools=tools,
@@ -85,9 +85,10 @@ class ChatReader:
     def form(
         self, chat: Chat, form: StructuredOutput | None, in_reasoning: bool
     ) -> StructuredOutput | None:
-        """Return the form of the whole response; None: any text. May take milliseconds.
+        """Return the structured output of the whole response; None: any text. May take
+        milliseconds.
 
-        form: of the response's text. Raises InvalidRequestError.
+        form: the structured output of the response's text. Raises InvalidRequestError.
         """
         choice = chat.choice
         chosen = choice.tools(chat.tools)
@@ -115,10 +116,10 @@ class ChatReader:
     def response(
         self, chat: Chat, prompt: tuple[int, ...], seed: int, in_reasoning: bool
     ) -> ChatResponse:
-        """Return what reads the response to a prompt.
+        """Return the reader of the response to a prompt.
 
-        seed: of the sample. With the prompt it makes the ids of calls, which a conversation has
-        only once, and which another process makes again.
+        seed: the seed of the sample. The ids of tool calls derive from the prompt and the seed, so
+            they are unique in a conversation, and another process makes the same ids.
         """
         schemas = {}
         prefix = ""

@@ -1,8 +1,8 @@
 """`Coordinator`: the one task that owns a batcher's state.
 
-It wakes on a message, handles all there are, plans a step, hands the plan to the engine thread,
-and waits for the next message; a step's end is a message too. An idle coordinator uses no CPU. It
-never waits for a caller.
+It wakes on a message, handles all pending messages, plans a step, hands the plan to the engine
+thread, and waits for the next message; a step's end is a message too. An idle coordinator uses no
+CPU. It never waits for a caller.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ __all__ = ["Coordinator"]
 class Coordinator:
     """Reads the mailbox, runs the scheduler, and fills replies; the engine has its own thread.
 
-    Made on the event loop it is to run on. Only `mailbox.put_threadsafe` may be called from
-    other threads.
-    supervision: how often an engine that fails is restarted, and when a step hangs.
+    Construct it on the event loop that it runs on. Other threads may only call
+    `mailbox.put_threadsafe`.
+    supervision: limits of restarts of a failing engine, and of the duration of a step.
     clock: monotonic, seconds.
     """
 
@@ -98,13 +98,13 @@ class Coordinator:
     # -- for the batcher --------------------------------------------------------------------
 
     def share_prefix(self, tokens: tuple[int, ...]) -> None:
-        """Keep the KV of a prefix that has no name. Before `run`; later, send `SharePrefix`."""
+        """Keep the KV of a prefix without a name. Only before `run`; later, send `SharePrefix`."""
         self._scheduler.add_prefix(tokens)
 
     def check_open(self) -> None:
         """Raise the error that a request sent now would get.
 
-        BatcherClosedError where the batcher closes, EngineFailedError where the engine is broken.
+        BatcherClosedError if the batcher closes, EngineFailedError if the engine is broken.
         """
         if self._closing:
             raise BatcherClosedError("the batcher is closed; start another")
@@ -123,7 +123,7 @@ class Coordinator:
         return Health("ready", reason)
 
     def statistics(self) -> BatcherStatistics:
-        """Return the counts since the start; after the end the last ones."""
+        """Return the counts since the start; after the end the last counts."""
         return self._at_close or self._statistics_now()
 
     def _statistics_now(self) -> BatcherStatistics:
@@ -139,10 +139,10 @@ class Coordinator:
         )
 
     def check_idle(self) -> None:
-        """Raise EngineError that names what is left: requests, KV blocks that no prefix holds.
+        """Raise an EngineError that names leftovers: requests, and KV blocks that no prefix holds.
 
-        After the end of `run`: what was left when every request had ended and every prefix was
-        dropped. Where the engine was busy or broken then, its KV was not looked at.
+        After the end of `run`: the leftovers after every request had ended and every prefix was
+            dropped. KV of an engine that was busy or broken then is not checked.
         """
         left = self._left_at_close if self._closed else self._left(self._outputs.n_open)
         if left:
@@ -151,7 +151,7 @@ class Coordinator:
     def _left(self, n_open: int) -> list[str]:
         left = [f"{n_open} requests have not ended"] if n_open else []
         if self._executor.is_busy or self._supervisor.failure is not None:
-            return left  # the KV belongs to a step, or to an engine that has failed
+            return left  # a step in progress or a failed engine owns the KV
         engine = self._engine
         kept = sum(
             blocks_for(prefix.num_computed_tokens, engine.block_size)
@@ -173,9 +173,8 @@ class Coordinator:
     async def run(self) -> None:
         """Serve until closed; then every request has ended, and thread, engine and KV are freed.
 
-        When this task is cancelled, as `asyncio.run` does at its end, or a step hangs, every
-        request fails, and the engine thread is not waited for: it closes the engine after its
-        step.
+        If this task is cancelled, as `asyncio.run` does at its end, or a step hangs, every request
+        fails, and nothing waits for the engine thread: it closes the engine after its step.
         """
         self._executor.open()
         try:
@@ -190,11 +189,10 @@ class Coordinator:
             raise error
 
     def abandon(self) -> None:
-        """Close without draining: the batcher was collected, or the interpreter exits.
+        """Close without draining: the batcher was garbage-collected, or the interpreter exits.
 
-        From any thread. Waits for the step under way, where that does not block the loop: a thread
-        that is computing when the interpreter ends would crash it. A step that hangs is not
-        waited for.
+        From any thread. Waits for the step under way unless that blocks the loop: a thread that is
+        computing when the interpreter ends would crash it. Does not wait for a step that hangs.
         """
         if os.getpid() != self._pid:
             return  # a forked child has a copy of this object, but no loop and no engine thread
@@ -210,7 +208,7 @@ class Coordinator:
     # -- the loop ---------------------------------------------------------------------------
 
     async def _serve(self) -> None:
-        """Handle messages and begin steps until all is over.
+        """Handle messages and begin steps until the batcher is closed.
 
         An exception here belongs to no request: the engine counts as failed.
         """
@@ -231,7 +229,7 @@ class Coordinator:
     def _submit(self, state: RequestState) -> None:
         """Schedule a request, unless another sample of its reply has failed.
 
-        An exception here ends that request, and no other.
+        An exception here ends only that request.
         """
         try:
             self.check_open()
@@ -248,7 +246,7 @@ class Coordinator:
         self._outputs.cancel(message.request_id)
 
     def _share_prefix(self, message: SharePrefix) -> None:
-        with suppress(PybatcherError):  # each prompt that begins with it gets the error
+        with suppress(PybatcherError):  # each prompt that begins with the prefix gets the error
             self._scheduler.add_prefix(message.tokens)
 
     def _close(self, message: Close) -> None:
@@ -277,7 +275,7 @@ class Coordinator:
             self._executor.begin_step(plan)
 
     def _end_step(self, message: StepEnded) -> None:
-        """Take in what the step gave, and deliver it; or restart the engine."""
+        """Apply and deliver the result of a step; or restart the engine."""
         outcome = message.outcome
         self._executor.end_job()
         defect, self._defect = self._defect, None
@@ -306,15 +304,16 @@ class Coordinator:
     def _is_due(self) -> bool:
         """Return whether a step is due now.
 
-        While requests run, always. When idle, if `batch_size` requests wait, or the first of them
-        has waited for `batch_timeout`; then all that wait are served before the next idle time.
+        A step is always due while requests run. When idle, it is due if `batch_size` requests wait,
+        or the first of them has waited for `batch_timeout`; then all waiting requests are served
+        before the next idle time.
         """
         wait = self._seconds_until_due()
         due = wait is not None and wait <= 0
         return due or self._is_flushing or not self._scheduler.is_idle
 
     def _seconds_until_due(self) -> float | None:
-        """Return the seconds until the coordinator has to act without a message; None: never."""
+        """Return the seconds until the coordinator must act without a message; None: never."""
         if self._executor.is_busy:
             is_known = self._supervisor.status == "hung"
             return None if is_known else self._executor.seconds_until_overdue
@@ -343,7 +342,7 @@ class Coordinator:
     def _engine_failed(self, error: BaseException) -> None:
         """Restart the engine and resume all requests; after too many restarts, refuse them.
 
-        Where the engine is busy, this is done when its job has ended.
+        If the engine is busy, this is done when its job has ended.
         """
         if self._executor.is_busy:
             self._defect = error
@@ -355,9 +354,9 @@ class Coordinator:
             self._refuse_all()
 
     def _hang_ended(self) -> None:
-        """Restart the engine after a hung job has ended, if it may be; drop the job's results.
+        """Restart the engine after a hung job has ended, if allowed; drop the job's results.
 
-        The requests of that job failed when it was found to hang.
+        The requests of that job failed when the hang was detected.
         """
         self._scheduler.step_failed(TimeoutError())
         if self._supervisor.hang_ended(self._clock()):
@@ -371,11 +370,11 @@ class Coordinator:
         self.prefixes.settle(self._supervisor.failure)
 
     def _end_all(self) -> None:
-        """Fail every request that is left; free KV unless the engine is busy or broken."""
+        """Fail every remaining request; free KV unless the engine is busy or broken."""
         self._closing = self._closed = True
-        with suppress(Exception):  # in whatever state the scheduler is, every caller gets an end
+        with suppress(Exception):  # every caller gets an end, whatever state the scheduler is in
             self._outputs.process(self._scheduler.fail_all(_closed_under_request()))
-        forgotten = self._outputs.n_open  # requests that the scheduler has lost: a defect
+        forgotten = self._outputs.n_open  # requests that the scheduler has lost, which is a defect
         self._outputs.fail_rest(_closed_under_request())
         with suppress(Exception):
             self.prefixes.settle(_closed_under_request())
@@ -387,7 +386,7 @@ class Coordinator:
         if not self._executor.is_busy and self._supervisor.failure is None:
             with suppress(EngineError):
                 self._scheduler.drop_prefixes()
-        with suppress(EngineError):  # a closed engine raises when asked about its KV
+        with suppress(EngineError):  # a closed engine raises when its KV is queried
             self._at_close = self._statistics_now()
             self._left_at_close = self._left(forgotten)
 

@@ -21,7 +21,7 @@ class StepEngine(KvAllocator, Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids: each is below it."""
+        """The number of token ids, which go from 0 to `vocab_size` - 1."""
 
     @property
     def progress(self) -> int:
@@ -34,7 +34,7 @@ class StepEngine(KvAllocator, Protocol):
         """Raise EngineError if the bookkeeping of sequences and KV blocks is inconsistent."""
 
     def restart(self) -> None:
-        """Forget every sequence and all KV, whatever a call that failed left behind."""
+        """Drop every sequence and all KV, whatever state a failed call left behind."""
 
     def close(self) -> None:
         """Free weights and KV."""
@@ -46,9 +46,10 @@ _Job = Callable[[], None]
 class EngineExecutor:
     """Runs the engine's jobs, one at a time, on a thread of its own.
 
-    Made on the event loop it is to serve; for that loop's thread only, except `abandon` and
-    `join`. A message tells the coordinator of the end of each job. The thread is a daemon, so that
-    a batcher that was not closed does not keep the interpreter from exiting. Jobs do not raise.
+    Construct it on the event loop that it serves, and call it on that loop's thread, except
+    `abandon` and `join`. A message to the coordinator reports the end of each job. The thread is a
+    daemon, so that a batcher that was not closed does not keep the interpreter from exiting. Jobs
+    do not raise.
 
     timeout: seconds after which a job is overdue; None: never.
     clock: monotonic, seconds.
@@ -82,7 +83,7 @@ class EngineExecutor:
 
     @property
     def is_busy(self) -> bool:
-        """True while a job is under way, which owns the engine."""
+        """True while a job is under way; the job owns the engine."""
         return bool(self._job)
 
     @property
@@ -106,7 +107,7 @@ class EngineExecutor:
         self._begin("a restart of the engine", partial(_restart, self._engine, self._mailbox))
 
     def end_job(self) -> None:
-        """Take back the engine after the message of its job."""
+        """Release the engine after the message of its job."""
         self._job = ""
 
     def close(self) -> asyncio.Future[BaseException | None]:
@@ -141,10 +142,10 @@ class EngineExecutor:
 
 
 def _work(jobs: SimpleQueue[_Job | None]) -> None:
-    """Run jobs in their order, on the engine thread, until there is a None."""
+    """Run jobs in order on the engine thread, until a None comes."""
     while (job := jobs.get()) is not None:
         job()
-        del job  # frees its arguments before the thread waits for the next job
+        del job  # frees the job's arguments before the thread waits for the next job
 
 
 def _step(engine: StepEngine, plan: StepPlan, mailbox: Mailbox, clock: Callable[[], float]) -> None:
@@ -153,7 +154,7 @@ def _step(engine: StepEngine, plan: StepPlan, mailbox: Mailbox, clock: Callable[
     began = clock()
     try:
         outcome = engine.step(plan)
-    except BaseException as error:  # of any kind: the coordinator waits for the message
+    except BaseException as error:  # of any kind, because the coordinator waits for the message
         outcome = error
     mailbox.put_threadsafe(StepEnded(outcome, clock() - began))
 
@@ -170,7 +171,7 @@ def _close(
 ) -> None:
     """Close the engine, on its thread, and set the future on the loop."""
     error = _error_of(engine.close)
-    with suppress(RuntimeError):  # the loop is closed: no task waits for the future
+    with suppress(RuntimeError):  # the loop is closed, so no task waits for the future
         loop.call_soon_threadsafe(_set_result, closed, error)
 
 

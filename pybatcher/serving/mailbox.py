@@ -56,7 +56,7 @@ class SharePrefix:
 class HoldPrefix:
     """Keep the KV of tokens under a name; sets `added` when it is computed.
 
-    name: None: one is made up.
+    name: None generates a name.
     """
 
     tokens: tuple[int, ...]
@@ -145,7 +145,7 @@ class Mailbox:
         return messages
 
     async def wait(self, seconds: float | None) -> None:
-        """Wait for a message, at most so many seconds; None: without a limit."""
+        """Wait for a message, at most `seconds`; None waits without a limit."""
         if self._messages:
             return
         self._reader = self._loop.create_future()

@@ -1,4 +1,4 @@
-"""`answer_each`: any number of requests of one caller, a limited number in flight at a time."""
+"""`answer_each`: runs any number of requests of one caller, a limited number at a time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["answer_each"]
 T = TypeVar("T")
 
 _AT_ONCE = 32
-"""Requests that are sent, and results that are made, in one turn of the loop."""
+"""The most requests that are sent, and results that are made, in one turn of the loop."""
 
 _WINDOW = 1024
-"""Most requests in flight: more than any step holds, and few compared to a queue's limit."""
+"""The most requests in flight: more than any step holds, and few compared to a queue's limit."""
 
 
 async def answer_each(
@@ -35,9 +35,9 @@ async def answer_each(
 
     request: makes request i; awaited in the order of the requests, each when it is sent.
     send: submits request i; its answer goes to the reply, as that of index i.
-    cancel: takes request i back.
-    most_requests, most_tokens: limits of what is in flight; at least one request is, whatever
-        its length. So any number of requests goes through a queue of any size.
+    cancel: cancels request i.
+    most_requests, most_tokens: limits of the requests in flight; one request is always allowed,
+        whatever its length, so any number of requests passes through a queue of any size.
 
     The first error, or the cancellation of the caller, cancels all requests in flight.
     """
@@ -53,7 +53,8 @@ async def answer_each(
             while n_made < n_requests and len(together) < _AT_ONCE:
                 if next_request is None:
                     next_request = await request(n_made)
-                    await asyncio.sleep(0)  # many short texts take as long as a long one
+                    # tokenising many short texts takes as long as tokenising a long one
+                    await asyncio.sleep(0)
                 length = len(next_request.prompt)
                 n_open = len(in_flight) + len(together)
                 if n_open and (n_open >= window or n_tokens + length > most_tokens):

@@ -1,4 +1,4 @@
-"""`OutputProcessor`: passes the scheduler's events to the deliveries of the requests in flight."""
+"""`OutputProcessor`: passes the scheduler's events to the states of the requests in flight."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _LOGGER = logging.getLogger("pybatcher")
 class OutputProcessor:
     """Holds the `RequestState` of each request that has not ended. For the coordinator's task.
 
-    Ends a request in the scheduler too where its state ends it: at a stop text, because a
-    token could not be delivered, or because another sample of its reply failed.
+    It ends a request in the scheduler if the request state ends it: at a stop text, because a token
+    could not be delivered, or because another sample of its reply failed.
 
     generated_tokens: number of tokens delivered, of all requests so far.
     clock: monotonic, seconds.
@@ -48,7 +48,7 @@ class OutputProcessor:
         return len(self._open)
 
     def add(self, state: RequestState) -> None:
-        """Take the state of a request that the scheduler has taken: it gets its events."""
+        """Register the state of a request that the scheduler has accepted, to get its events."""
         self._open[state.request.request_id] = state
 
     def refuse(self, state: RequestState, error: Exception) -> None:
@@ -74,7 +74,7 @@ class OutputProcessor:
             if state is None:  # the request ended in the middle of this step
                 continue
             try:
-                if isinstance(event, Generated):  # nearly all events
+                if isinstance(event, Generated):  # nearly all events are of this kind
                     ended = state.token(event.token, event.finish_reason, self._clock())
                     self.generated_tokens += 1
                     if ended and event.finish_reason is None:
@@ -90,16 +90,13 @@ class OutputProcessor:
                 self._open.pop(event.request_id, None)
 
     def fail_rest(self, error: PybatcherError) -> None:
-        """End every request that is left, each with a copy of the error, here only.
-
-        The scheduler is not asked.
-        """
+        """End every remaining request with a copy of the error, without calling the scheduler."""
         rest, self._open = self._open, {}
         for state in rest.values():
             self._end_with(state, own_copy(error))
 
     def _deliver(self, event: SchedulerEvent, state: RequestState) -> bool:
-        """Pass one event, but a token, to its state. Return True if the request ends with it."""
+        """Pass an event that is no token to its state. Return True if the request ends with it."""
         match event:
             case Admitted(_, cached_tokens):
                 state.admitted(cached_tokens, self._clock())
@@ -127,7 +124,7 @@ class OutputProcessor:
     def _fail(self, ends: RequestState | Reply, error: PybatcherError) -> None:
         try:
             ends.fail(error)
-        except Exception:  # a reply may be of a caller's own class: others are not affected
+        except Exception:  # a reply may be of a caller's own class; other requests are not affected
             _LOGGER.exception("a reply could not take its error: %s", error)
 
     def _end_siblings(self, state: RequestState) -> None:

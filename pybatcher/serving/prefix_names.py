@@ -27,8 +27,8 @@ class _Named:
 class PrefixNames:
     """The names of a scheduler's prefixes. One owner, one thread; a prefix may have several names.
 
-    A name that was added twice stays until it was removed twice. The caller that adds a prefix
-    gets the answer when its KV is computed, which a restart of the engine can delay.
+    A name that was added twice stays until it was removed twice. The caller that adds a prefix gets
+    the answer when its KV is computed, which a restart of the engine can delay.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -38,7 +38,7 @@ class PrefixNames:
         self._n_made_up = 0
 
     def handle(self, message: PrefixMessage) -> None:
-        """Add, withdraw or remove a prefix, as the message asks."""
+        """Add, withdraw or remove a prefix, according to the message."""
         match message:
             case HoldPrefix():
                 self._add(message)
@@ -48,7 +48,7 @@ class PrefixNames:
                 self._remove(message)
 
     def refuse(self, message: Message, error: PybatcherError) -> None:
-        """Fail the sender of a message that will not be handled, if it is about a prefix."""
+        """Fail the sender of a prefix message that will not be handled; ignore other messages."""
         if isinstance(message, HoldPrefix) and not message.added.done():
             message.added.set_exception(error)
         elif isinstance(message, ReleasePrefix) and not message.removed.done():
@@ -57,7 +57,7 @@ class PrefixNames:
     def settle(self, failure: PybatcherError | None) -> None:
         """Answer the callers whose prefix is computed now, or has failed.
 
-        failure: an error for all callers that wait; None: prefixes are still being computed.
+        failure: an error for all waiting callers; None if prefixes are still being computed.
         """
         if not self._awaited:
             return
@@ -65,7 +65,7 @@ class PrefixNames:
             self._fail_all(failure)
         for added, named in list(self._awaited.items()):
             if added.done():
-                continue  # the caller was cancelled: a `WithdrawPrefix` follows
+                continue  # the caller was cancelled; a `WithdrawPrefix` follows
             if not named.holders:
                 del self._awaited[added]
                 added.set_exception(
@@ -161,7 +161,7 @@ class PrefixNames:
 
     def _release(self, named: _Named) -> None:
         if not named.holders:
-            return  # another holder has removed it meanwhile
+            return  # another holder has removed the prefix meanwhile
         named.holders -= 1
         if not named.holders:
             del self._named[named.prefix.namespace, named.name]

@@ -19,16 +19,16 @@ _T = TypeVar("_T")
 
 _SHORT_TEXT = 1024  # characters; tokenised in well under a millisecond
 _SLICE = 8192  # token ids that are checked in one turn of the loop
-_AT_A_TIME = 2  # long texts and chats; each takes a thread and some megabytes
+_AT_A_TIME = 2  # long texts and chats at a time; each takes a thread and some megabytes
 _LISTS_AT_ONCE = 256  # lists of token ids that are checked in one turn of the loop
-_MOST_TOKEN_IDS = 2**20  # of one `detokenize`
+_MOST_TOKEN_IDS = 2**20  # in one `detokenize`
 _MOST_MESSAGES = 2**16
 _MESSAGES = 'a list of at least one {"role": ..., "content": ...}'
 _TEXTS = (str, bytes, bytearray, memoryview)
 
 
 def check_messages(messages: object) -> tuple[Any, ...]:
-    """Return the messages of a chat, at least one, themselves unchecked.
+    """Return the messages of a chat, at least one. The messages themselves are not checked.
 
     Raises InvalidRequestError.
     """
@@ -41,10 +41,10 @@ def check_messages(messages: object) -> tuple[Any, ...]:
 class PromptReader:
     """Turns prompts and chats into token ids of one model.
 
-    vocab_size: of the model, which a tokenizer with added tokens may exceed.
-    n_positions: of a sequence. A text or a list of token ids that cannot fit is refused before
-        it is read.
-    advice: a remedy against prompts that are too long, for errors.
+    vocab_size: size of the model's vocabulary, which a tokenizer with added tokens may exceed.
+    n_positions: most tokens of a sequence. A text or a list of token ids that cannot fit is refused
+        before it is read.
+    advice: the remedy against prompts that are too long, for errors.
 
     Long texts are tokenised on other threads, a few at a time, and only as long as their callers
     wait for them. Belongs to one event loop.
@@ -63,7 +63,7 @@ class PromptReader:
         self._chat_template = chat_template
         self._vocab_size = vocab_size
         self._n_positions = n_positions
-        # Lists of up to _SLICE ids are read: admission refuses those that are too long.
+        # Lists of up to _SLICE ids are read: admission refuses lists that are too long.
         self._most_ids = max(n_positions, _SLICE)
         self._advice = advice
         self._slots = asyncio.Semaphore(_AT_A_TIME)
@@ -79,11 +79,12 @@ class PromptReader:
         """Return the prompt's token ids, at least one.
 
         before: tokens that come before a text; with any, the text gets no special tokens of its
-            own. A prompt of token ids is returned as it is.
-        field: the name of the prompt in errors. add_special_tokens: those of a text of its own.
+            own. A prompt of token ids is returned unchanged.
+        field: the name of the prompt in errors. add_special_tokens: False leaves out the special
+            tokens of a text.
         Raises InvalidRequestError for a prompt that is empty, is neither a text nor a sequence of
-        whole numbers, or has tokens outside the vocabulary; RequestTooLongError for one with more
-        tokens than a sequence has positions.
+        whole numbers, or has tokens outside the vocabulary; RequestTooLongError for a prompt with
+        more tokens than a sequence has positions.
         """
         text = plain_text(prompt)
         if text is None:
@@ -122,9 +123,9 @@ class PromptReader:
     ) -> tuple[int, ...]:
         """Return the token ids of a chat, up to where the assistant's turn begins.
 
-        tools, variables: as of `ChatTemplate.render`.
+        tools, variables: as in `ChatTemplate.render`.
 
-        Rendering runs a program that came with the model, so it is always done on another thread.
+        Rendering runs a program that came with the model, so it always runs on another thread.
         Raises InvalidRequestError for malformed messages, RequestTooLongError for more text than a
         sequence has room for, ModelFormatError for a broken template.
         """
@@ -177,8 +178,8 @@ class PromptReader:
     ) -> tuple[int, ...]:
         """Return the token ids of a text, computed on the calling thread.
 
-        goes_on: called between portions of a long text, with the number of tokens so far; where
-            it returns False, only these are returned.
+        goes_on: called between portions of a long text, with the number of tokens so far; False
+            ends the encoding with these tokens.
 
         Raises InvalidRequestError for tokens that the model lacks.
         """
@@ -234,7 +235,7 @@ class PromptReader:
     async def _on_thread(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
         """Run `work` on another thread, a few at a time.
 
-        work: gets a function that returns whether the caller still waits for the result.
+        work: called with a function that returns whether the caller still waits for the result.
         """
         await self._slots.acquire()
         is_wanted = True
@@ -254,7 +255,9 @@ class PromptReader:
     def _release_slot(self, running: asyncio.Future[Any]) -> None:
         self._slots.release()
         if not running.cancelled():
-            running.exception()  # else asyncio logs it as never retrieved if the caller has gone
+            # without this call asyncio logs an exception that was never retrieved, if the caller is
+            # gone
+            running.exception()
 
     async def _read_ids(
         self, ids: object, field: str, wanted: str, most: int, may_be_empty: bool = False
@@ -269,7 +272,8 @@ class PromptReader:
             if n_ids > most:
                 raise self._too_many(field, n_ids, most)
             listed = ids.tolist() if hasattr(ids, "tolist") else ids
-            if not isinstance(listed, Sequence):  # `tolist` of an array without dimensions
+            # `tolist` of an array without dimensions returns no sequence
+            if not isinstance(listed, Sequence):
                 raise REQUEST.bad(field, ids, wanted)
             remaining = iter(listed)
             checked: list[int] = []
@@ -302,9 +306,9 @@ def _n_items(ids: Any) -> int | None:
 
 
 def _n_characters(message: object) -> int:
-    """Return the number of characters of a message's content, as far as it is text.
+    """Return the number of text characters in a message's content.
 
-    Anything else is for the template to check.
+    The template checks any other content.
     """
     content = message.get("content") if isinstance(message, Mapping) else None
     if isinstance(content, str):

@@ -1,4 +1,4 @@
-"""`RequestState`: carries the tokens of one request to its reply, as text and with times."""
+"""`RequestState`: turns the tokens of one request into text and delivers them to its reply."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ __all__ = ["RequestState"]
 class RequestState:
     """Turns the tokens of a request into text, stamps times, fills the reply, emits the last event.
 
-    In the mailbox it is the message that submits its request. All times: seconds of the
-    telemetry's clock.
-    tokenizer: of the model; None for a request that is scored or embedded: it has no text.
-    response: of a chat, what tells the parts of its response apart.
-    submitted: when the call was made.
-    is_chat: whether the prompt is of messages.
-    index: of the sample, where a reply has several.
+    As a message in the mailbox it submits its request. All times are seconds of the telemetry's
+    clock.
+    tokenizer: the model's tokenizer; None for a scored or embedded request, which has no text.
+    response: the reader of a chat's response, which separates its parts; None for a prompt.
+    submitted: time of the call.
+    is_chat: True if the prompt consists of messages.
+    index: the index of the sample in its reply.
     siblings: ids of all requests of the reply; if one fails, all do.
     """
 
@@ -108,10 +108,10 @@ class RequestState:
     # -- before the first token ---------------------------------------------------------------
 
     async def replay_output(self, max_output: int) -> None:
-        """Take the tokens that the request came with, up to one that ends the output.
+        """Replay the tokens that the request came with, up to one that ends the output.
 
         Their text is not delivered again. max_output: most tokens of the whole output. Does not
-        block the loop.
+            block the loop.
         """
         request = self.request
         is_complete = request.matcher is not None and request.matcher.is_complete
@@ -128,29 +128,29 @@ class RequestState:
                 await asyncio.sleep(0)
 
     def end_with_given(self, now: float) -> None:
-        """End an output that the tokens it came with have ended, without a new token."""
+        """End an output whose given tokens have already ended it, without a new token."""
         assert self.finish_reason is not None
         self._end_without_token("", self.finish_reason, now)
 
     # -- what happens to the request ----------------------------------------------------------
 
     def admitted(self, cached_tokens: int, now: float) -> None:
-        """Note that the request has a sequence now, `cached_tokens` of which need no computing."""
+        """Record that the request was admitted with `cached_tokens` whose KV was present."""
         self._admitted = now
         self._cached_tokens = cached_tokens
 
     def preempted(self) -> None:
-        """Note that the request lost its KV to others and waits again."""
+        """Record that the request lost its KV to others and waits again."""
         self._preemptions += 1
 
     def resumed(self, recomputed_tokens: int) -> None:
-        """Note that the request has KV again, and how many of its tokens are computed once more."""
+        """Record that the request has KV again, and how many of its tokens are recomputed."""
         self._recomputed_tokens += recomputed_tokens
 
     def token(self, token: SampledToken, finish_reason: FinishReason | None, now: float) -> bool:
         """Deliver the next token. Return True if the output has ended with it.
 
-        An output ends with a `finish_reason`, and where a stop text is complete.
+        A `finish_reason` or a complete stop text ends an output.
         """
         token_id = token.token_id
         self._token_ids.append(token_id)
@@ -173,7 +173,7 @@ class RequestState:
         return True
 
     def answered(self, answer: Answered, now: float) -> None:
-        """End a request that is scored or embedded, with its answer."""
+        """End a scored or embedded request with its answer."""
         result = Answer(answer.logprobs, answer.vector, self._cached_tokens, answer.top_logprobs)
         self.reply.finish(result, self._index)
         self._tell("scored" if self.request.targets else "embedded", now)
@@ -195,7 +195,7 @@ class RequestState:
         )
 
     def fail(self, error: PybatcherError) -> None:
-        """End the request, and with it the reply, with an error."""
+        """End the request, and its reply, with an error."""
         self.reply.fail(error)
         self._tell(type(error).__name__, self._telemetry.now())
 
@@ -208,7 +208,7 @@ class RequestState:
     def _next_text(self, token_id: int, finish_reason: FinishReason | None) -> str:
         """Return the text that may be delivered with this token, and set `finish_reason`.
 
-        An end token has no text. Where a stop text is complete, the output ends before it.
+        An end token has no text. A complete stop text ends the output before the stop text.
         """
         assert self._detokenizer is not None
         is_end = finish_reason == "stop" and token_id in self.request.end_token_ids
@@ -223,9 +223,9 @@ class RequestState:
         return text
 
     def _part(self, text: str, *, is_last: bool) -> ResponsePart:
-        """Return the part of a chat's response that some text adds, and set `finish_reason`.
+        """Return the part of a chat's response that a text adds, and set `finish_reason`.
 
-        The response ends with its call, where it may have only one.
+        A response without parallel calls ends with its first call.
         """
         assert self._response is not None
         part = self._response.feed(text, is_last=is_last)
@@ -241,7 +241,9 @@ class RequestState:
         token_ids: tuple[int, ...],
         logprobs: tuple[TokenLogprob, ...] | None,
     ) -> None:
-        """Keep what some text of a chat adds; push it as a piece where the reply streams."""
+        """Keep the part of a chat's response that a text adds; push it as a piece if the reply
+        streams.
+        """
         part = self._part(text, is_last=self.finish_reason is not None)
         self._text.append(part.text)
         if part.reasoning:
@@ -334,4 +336,4 @@ class RequestState:
 
 
 _SLICE = 128
-"""Tokens that are detokenized in one turn of the loop: well under a millisecond."""
+"""Tokens that are detokenized in one turn of the loop; they take well under a millisecond."""

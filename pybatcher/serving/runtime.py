@@ -1,7 +1,7 @@
-"""`Runtime`: an engine with the tokenizer and chat template of its model, and how to open one.
+"""`Runtime`: an engine with the tokenizer and chat template of its model, and its openers.
 
-The compiled engine and `pybatcher.loading` are imported when a model is opened, not before: all
-other code can be used and tested without them, and starts faster.
+The compiled engine and `pybatcher.loading` are imported when a model is opened, not before, so that
+all other code can be used and tested without them, and starts faster.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ __all__ = ["CheckpointOpener", "Opener", "Runtime", "open_checkpoint", "open_tor
 class Runtime:
     """An opened model: its engine, tokenizer and chat template.
 
-    response_format: in which the model writes its turns of a chat.
-    name: of the model, for people.
-    fingerprint: of the files it was read from, "" if there are none. With another fingerprint, a
-        model of the same name may be another one.
-    embedding: how texts are embedded, where the caller does not say.
-    generates: the model has a head, and is no encoder; else it only embeds.
-    is_encoder: attention sees what follows, so that a text is taken as a whole.
-    sampling: fields of SamplingParams, as the model's files recommend them.
+    response_format: the format in which the model writes its turns of a chat.
+    name: the display name of the model.
+    fingerprint: identifies the files that the model was read from, "" if there are none. Two models
+        with the same name and different fingerprints are different models.
+    embedding: the embedding head, used if the caller chooses no pooling.
+    generates: True if the model has an output head and is no encoder; else it only embeds.
+    is_encoder: True if attention is bidirectional, so that a text is computed as a whole.
+    sampling: fields of SamplingParams that the model's files recommend.
     """
 
     engine: StepEngine
@@ -70,7 +70,7 @@ class Runtime:
             )
 
     def way_out_of_length(self) -> str:
-        """Return what helps against a text that is too long, for an error's message."""
+        """Return the remedy for a text that is too long, for an error's message."""
         return WAY_OUT_FOR_ENCODERS if self.is_encoder else way_out(self.engine, "shorten it")
 
 
@@ -88,7 +88,7 @@ def open_checkpoint(
 
 
 class CheckpointOpener:
-    """Opens a model of a path or of a name on the hub, which it looks for once."""
+    """Opens a model by path or by its name on the hub, which is resolved once."""
 
     def __init__(self, model: str | None, progress: Progress | None) -> None:
         self._model = model
@@ -96,7 +96,7 @@ class CheckpointOpener:
         self._progress = progress
 
     def __call__(self, config: EngineConfig) -> Runtime:
-        """Open the model, again after the engine failed. Raises ModelFormatError."""
+        """Open the model, also again after the engine failed. Raises ModelFormatError."""
         if self._path is None and self._model is not None:
             self._path = find_model(self._model, self._progress)
         return open_checkpoint(self._path, self._progress, config)

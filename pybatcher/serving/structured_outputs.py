@@ -21,16 +21,16 @@ __all__ = ["StructuredOutputs"]
 _T = TypeVar("_T")
 
 _COMPILE_TIMEOUT = 20.0
-"""Seconds until a form that is compiled is given up, or one that waits for others to be."""
+"""The most seconds to compile a grammar, and to wait for a slot to compile it in."""
 
 _RETRY_AFTER = 5.0  # seconds
 _MOST_AT_ONCE = 4
-_MOST_SLOW = 2  # besides, of those that may take long
-_SHORT_OUTPUT = 64  # tokens; a matcher follows so many in some 0.3 ms
+_MOST_SLOW = 2  # additional slots, for grammars that may take long
+_SHORT_OUTPUT = 64  # tokens; a matcher consumes that many in about 0.3 ms
 
 
 class StructuredOutputs:
-    """Makes matchers of the forms that callers ask for. For one event loop."""
+    """Makes matchers of structured outputs. For one event loop."""
 
     def __init__(
         self, tokenizer: Tokenizer, vocab_size: int, markers: Collection[int] = ()
@@ -41,11 +41,11 @@ class StructuredOutputs:
         self._compiling: dict[StructuredOutput, asyncio.Future[Any]] = {}
 
     async def matcher(self, form: StructuredOutput, output: tuple[int, ...]) -> OutputMatcher:
-        """Return a new matcher of a form, at the end of `output`.
+        """Return a new matcher of a structured output, advanced to the end of `output`.
 
-        A form that several callers ask for at a time is compiled once. Raises InvalidRequestError
-        for a form that cannot be compiled, or not in time, and for an output that has not the form;
-        QueueFullError where the forms of others leave no time to begin.
+        A grammar that several callers request at a time is compiled once. Raises
+        InvalidRequestError for a grammar that cannot be compiled, or not in time, and for an output
+        that violates it; QueueFullError if no slot becomes free in time.
         """
         if not self._compiler.is_ready(form):
             await self._compiled(form)
@@ -56,10 +56,13 @@ class StructuredOutputs:
         return await self._in_time(form, _on_thread(follow, slots.release))
 
     async def _compiled(self, form: StructuredOutput) -> None:
-        """Return when the form is compiled. Where a caller waits no longer, others do."""
+        """Return when the grammar is compiled. Compilation goes on for other callers if this one
+        leaves.
+        """
         if form not in self._compiling:
             slots = await self._slot(form)
-            if form in self._compiling or self._compiler.is_ready(form):  # for another caller
+            # another caller has started or finished it meanwhile
+            if form in self._compiling or self._compiler.is_ready(form):
                 slots.release()
             else:
                 compile_form = partial(self._compiler.matcher, form)
@@ -74,9 +77,9 @@ class StructuredOutputs:
             raise own_copy(error) from None
 
     async def _slot(self, form: StructuredOutput) -> asyncio.Semaphore:
-        """Wait for a slot to work on a form in, and return what to give it back to.
+        """Wait for a slot to compile in, and return the semaphore to release afterwards.
 
-        Forms that may take long have slots of their own: they keep no others waiting.
+        Grammars that may take long have slots of their own, so that they delay no others.
         """
         slots = self._slots if is_harmless(form) else self._slow_slots
         try:
@@ -104,14 +107,16 @@ class StructuredOutputs:
     def _ended(self, form: StructuredOutput, compiling: asyncio.Future[Any]) -> None:
         del self._compiling[form]
         if not compiling.cancelled():
-            compiling.exception()  # else asyncio logs it where all callers have gone
+            # without this call asyncio logs the exception when all callers are gone
+            compiling.exception()
 
 
 async def _on_thread(function: Callable[[], _T], ended: Callable[[], object]) -> _T:
-    """Run a function on a thread of its own, which the interpreter does not wait for at its end.
+    """Run a function on a daemon thread of its own, so that it does not delay the interpreter's
+    exit.
 
-    It cannot be stopped: where the caller waits no longer, it goes on to its end.
-    ended: called on the loop when it has ended.
+    The function cannot be stopped: it runs to its end even if the caller waits no longer.
+    ended: called on the loop when the function has ended.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_T] = loop.create_future()

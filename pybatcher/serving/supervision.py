@@ -1,4 +1,4 @@
-"""`Supervisor`: decides what is done about an engine that fails or hangs. No thread, no clock.
+"""`Supervisor`: decides how to react to an engine that fails or hangs. No thread, no clock.
 
                  failed, within intensity          restarted
     serving ────────────────────────> restarting ───────────> serving
@@ -9,7 +9,7 @@
                         └─ ended ─┴─> restarting
 
 In `failed` and `hung`, requests are refused. `failed` is final. A call that hangs cannot be killed
-inside a process, but it may end by itself: a hang counts as a failure when it is noticed, and when
+inside a process, but it may end by itself: a hang counts as a failure when it is detected, and when
 it ends the engine is restarted and serves again.
 """
 
@@ -45,7 +45,7 @@ class RestartIntensity:
 class Supervisor:
     """The state of the engine and its reason. All times: seconds of one monotonic clock.
 
-    status: of the diagram above. restarts: how often the engine was restarted.
+    status: the state in the diagram above. restarts: how often the engine was restarted.
     """
 
     def __init__(self, config: SupervisionConfig) -> None:
@@ -56,7 +56,7 @@ class Supervisor:
         self.status: EngineStatus = "serving"
         self.restarts = 0
         self.failure: EngineFailedError | None = None
-        """The error that requests are refused with; None while they are served."""
+        """The error for new requests; None while requests are served."""
 
     def failed(self, error: BaseException, now: float) -> bool:
         """Count a failure of the engine. Return True to restart it, False if it failed for good."""
@@ -74,7 +74,7 @@ class Supervisor:
         return self._may_restart
 
     def overdue(self, what: str, now: float) -> None:
-        """Note that a job runs for longer than `step_timeout`. what: the job, in words."""
+        """Record that a job runs for longer than `step_timeout`. what: the job, in words."""
         self._may_restart = self._intensity.record(now)
         self.status = "hung"
         self.failure = EngineFailedError(
@@ -83,7 +83,7 @@ class Supervisor:
         )
 
     def hang_ended(self, now: float) -> bool:
-        """Note that a hung job has ended. Return True to restart the engine, False if it failed."""
+        """Record that a hung job has ended. Return True to restart the engine, else False."""
         if self._may_restart:
             self._restart("a step that hung", now)
         else:
@@ -91,7 +91,7 @@ class Supervisor:
         return self._may_restart
 
     def restarted(self) -> None:
-        """Note that the engine was restarted and serves again."""
+        """Record that the engine was restarted and serves again."""
         self.status, self.failure = "serving", None
 
     def reason(self, now: float) -> str:

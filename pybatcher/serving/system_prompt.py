@@ -1,4 +1,4 @@
-"""`SystemPrompt`: a text that comes before every prompt, and the tokens of it that are shared."""
+"""`SystemPrompt`: a text that comes before every prompt, and its shared tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .prompts import PromptReader, check_messages
 __all__ = ["SHARED_PREFIXES", "SystemPrompt", "check_system_prompt"]
 
 SHARED_PREFIXES = 2
-"""Number of prefixes that a system prompt shares: its own tokens, and the beginning of all chats.
+"""The number of prefixes that a system prompt shares: its own tokens, and the common beginning of
+all chats.
 """
 
 _PROBES = ("A", "1")  # two user messages that differ in their first character
@@ -28,9 +29,9 @@ def check_system_prompt(text: object) -> str | None:
 
 
 class SystemPrompt:
-    """A text that comes before prompts as it is, and into chats as their system message.
+    """A text that comes before text prompts unchanged, and into chats as their system message.
 
-    tokens: the beginning of every prompt that is a text. For any thread.
+    tokens: the beginning of every text prompt. For any thread.
     """
 
     def __init__(self, text: str, prompts: PromptReader, chat_template: ChatTemplate) -> None:
@@ -40,7 +41,7 @@ class SystemPrompt:
         self.tokens = prompts.encode(text, add_special_tokens=True)
 
     def before_messages(self, messages: object) -> tuple[Any, ...]:
-        """Return the messages, with the text as system message where they have none.
+        """Return the messages, with the text as system message if they have none.
 
         Raises InvalidRequestError for anything but a list of messages.
         """

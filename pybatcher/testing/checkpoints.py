@@ -1,8 +1,8 @@
 """Make tiny random checkpoints of every architecture, as Hugging Face directories.
 
-For tests: small enough to be made in each test. By default few dimensions are equal, so
-that a test fails where two are confused. Needs torch and transformers, which are imported
-when a checkpoint is made.
+For tests: small enough to be made in each test. By default few dimensions are equal, so that a test
+    fails if two are confused. Needs torch and transformers, which are imported when a checkpoint is
+    made.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "num_local_experts": 0,
         "layer_types": ["attention"] * 3,
         "position_embedding_type": "rope",
-        "mamba_n_heads": 1,  # which transformers checks although there are no such layers
+        "mamba_n_heads": 1,  # transformers checks it although there are no such layers
     },
     "olmo2": {**_ROTARY, "pad_token_id": None},
     "olmo3": {
@@ -268,12 +268,11 @@ def make_module(
     """Make a transformers module with random weights, in eval mode.
 
     architecture: one of ARCHITECTURES or ENCODERS, or "internlm3", "ministral" or
-        "granitemoehybrid", which differ from llama, mistral and granite in their files only; or any
-        `model_type` of a causal language model that transformers has.
+        "granitemoehybrid", whose files alone differ from those of llama, mistral and granite; or
+        any `model_type` of a causal language model that transformers has.
     dtype: "float32", "bfloat16" or "float16".
-    overrides: fields of the transformers configuration. Biases and norm weights are
-    random too, so that outputs differ where one is not applied. Norms of Gemma 2 and 3 multiply
-    by 1 + weight.
+    overrides: fields of the transformers configuration. Biases and norm weights are random too, so
+        that outputs differ if one is not applied. Norms of Gemma 2 and 3 multiply by 1 + weight.
     """
     import torch
     import transformers
@@ -305,11 +304,12 @@ def make_module(
                     if name.endswith("linear_attn.norm.weight"):
                         centre = 1.0
                     if architecture == "gemma4" and name.endswith("q_norm.weight"):
-                        centre = parameter.numel() ** -0.5  # its scores are not scaled
+                        # this architecture does not scale its scores
+                        centre = parameter.numel() ** -0.5
                     if name.endswith("router.scale"):
-                        centre = parameter.numel() ** 0.5  # it is divided by that
+                        centre = parameter.numel() ** 0.5  # this architecture divides by it
                     parameter.copy_(centre + 0.1 * torch.randn_like(parameter))
-                    if name.endswith("A_log"):  # from long memories to short ones
+                    if name.endswith("A_log"):  # spread from long memories to short ones
                         parameter.uniform_(-4.0, 2.0)
             for name, buffer in module.named_buffers():
                 if name.endswith("layer_scalar"):

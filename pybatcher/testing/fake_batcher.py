@@ -31,10 +31,10 @@ def fake_batcher(
 ) -> Batcher:
     """Make a `Batcher` that needs no model and no compiled engine.
 
-    engine: None: a `FakeEngine` made from the options. A given engine ignores the
-        engine options. `max_prefixes` of its sequences are reserved for shared prefixes;
-        for a given engine the default is two with a system prompt, else none.
-    tokenizer: None: `byte_tokenizer()`.
+    engine: None makes a `FakeEngine` from the options. A given engine ignores the engine options.
+        `max_prefixes` of its sequences are reserved for shared prefixes; for a given engine the
+        default is two with a system prompt, else none.
+    tokenizer: None uses `byte_tokenizer()`.
     chat_template: Jinja source.
     clock: monotonic time in seconds, for deadlines, `batch_timeout` and timelines.
     on_failure: as for `Batcher`.

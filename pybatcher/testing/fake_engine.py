@@ -1,8 +1,8 @@
 """`FakeEngine`: the engine's calls and rules without a model.
 
-The next token (`FakeModel`) is a hash of all tokens so far, and of the seed where the
-temperature is not 0. The tokens are read back from the blocks of `FakeKv`, so that output
-does not depend on what shares the step, and is wrong where a caller mixes KV up.
+The next token (`FakeModel`) is a hash of all tokens so far, and of the seed unless the temperature
+is 0. The tokens are read from the blocks of `FakeKv`, so that output does not depend on the other
+requests of a step, and is wrong if a caller mixes up KV.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class FakeEngine:
             self._kv.copy(src, dst, n_tokens)
 
     def seq_copyable(self, src: int, n_tokens: int) -> int:
-        """Return `n_tokens`: no KV is given back of a sequence that goes on."""
+        """Return `n_tokens`: a sequence that continues keeps all of its KV."""
         return n_tokens
 
     def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None:
@@ -169,7 +169,7 @@ class FakeEngine:
     def prefill_chunk(
         self, seq_id: int, tokens: Sequence[int], *, logits: bool = False
     ) -> NDArray[np.float32] | None:
-        """Append tokens; the logits of the last row, (vocab_size), if asked for."""
+        """Append tokens; return the logits of the last row, (vocab_size), if `logits` is set."""
         import numpy as np
 
         entry = StepEntry(seq_id, _ids(tokens), False)
@@ -182,7 +182,7 @@ class FakeEngine:
     def decode_batch(
         self, seq_ids: Sequence[int], tokens: Sequence[int], *, logits: bool = False
     ) -> NDArray[np.int32] | tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Append one token to each sequence and draw the next: (n); logits (n, vocab_size)."""
+        """Append one token to each sequence and sample the next: (n); logits (n, vocab_size)."""
         import numpy as np
 
         if len(seq_ids) != len(tokens):
@@ -199,7 +199,7 @@ class FakeEngine:
     def embed(
         self, seq_id: int, tokens: Sequence[int], pooling: str = "mean"
     ) -> NDArray[np.float32]:
-        """Append tokens; their states as one vector, (hidden_size)."""
+        """Append tokens; return their states as one vector, (hidden_size)."""
         import numpy as np
 
         if pooling not in _POOLINGS:
@@ -377,7 +377,7 @@ class FakeEngine:
         return self._model.draw(self._kv.tokens(seq_id), self._sampling.get(seq_id, _NOT_SET))
 
     def _places(self, entry: StepEntry) -> list[tuple[list[int], int]]:
-        """Return the tokens before each target, and the target; the entry's are appended."""
+        """Append the entry's tokens; return each target with the tokens before it."""
         tokens = self._kv.tokens(entry.seq_id)
         first = len(tokens) - len(entry.targets) + 1
         return [(tokens[: first + i], target) for i, target in enumerate(entry.targets)]
@@ -389,7 +389,7 @@ class FakeEngine:
 
 
 _NOT_SET = FakeSampling()
-"""Of a sequence before its first `seq_sampling`. Made once: it checks all of its parameters."""
+"""The sampling of a sequence before its first `seq_sampling`. Made once, since it is validated."""
 
 
 def _ids(values: Sequence[int]) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """`FakeKv`: the engine's KV bookkeeping in plain Python, with tokens in place of keys and values.
 
-Blocks hold the tokens that were written to them, and a sequence's tokens are read from its
-blocks, not stored beside them. A block that is wrongly shared, copied or evicted therefore
-shows as wrong tokens.
+Blocks hold the tokens that were written to them, and a sequence's tokens are read from its blocks,
+not stored beside them. A block that is wrongly shared, copied or evicted therefore shows as wrong
+tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Key = tuple[str, tuple[int, ...]]  # namespace, all tokens up to the block's en
 class _Block:
     tokens: list[int] = field(default_factory=list)
     refcount: int = 1
-    key: _Key | None = None  # set when the block is full; seq_match finds it by this
+    key: _Key | None = None  # set when the block is full; `match` finds the block by this key
 
 
 @dataclass(slots=True)
@@ -50,8 +50,8 @@ class FakeKv:
         self.free_blocks = n_blocks
         self._sequences: dict[int, _Sequence] = {}
         self._index: dict[_Key, _Block] = {}
-        # Least recently used first. Not an OrderedDict: that hashes a key, here as long as a
-        # prompt, for each value that is looked at.
+        # Least recently used first. It is no OrderedDict, which hashes a key, here as long as a
+        # prompt, for each value that is read.
         self._cached: dict[_Key, _Block] = {}
 
     @property
@@ -228,7 +228,7 @@ class FakeKv:
             self._register(sequence, (sequence.namespace, content))
 
     def _register(self, sequence: _Sequence, key: _Key) -> None:
-        """Index the full last block; where an equal block exists, use that one instead."""
+        """Index the full last block; if an equal block exists, use that one instead."""
         known = self._index.get(key)
         if known is None:
             sequence.blocks[-1].key = key

@@ -1,7 +1,7 @@
 """`FakeModel`: logits and states that are a deterministic function of the tokens so far.
 
-The most likely next token is a hash of all tokens before it. Another token is the less
-likely, the larger its id minus that token's, modulo the vocabulary.
+The most likely next token is a hash of all tokens before it. The likelihood of another token falls
+with its id minus that token's id, modulo the vocabulary.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["FakeModel", "FakeSampling"]
 class FakeSampling:
     """Sampling settings of one sequence: the arguments of `seq_sampling`.
 
-    Of the parameters only temperature, min_tokens and logprobs are used.
+    Only temperature, min_tokens and logprobs of the parameters are used.
     """
 
     params: SamplingParams = field(default_factory=SamplingParams)
@@ -32,7 +32,7 @@ class FakeSampling:
 
     @property
     def key(self) -> int:
-        """The seed, or 0 where the temperature is 0: with the tokens, it determines a draw."""
+        """The seed, or 0 if the temperature is 0: with the tokens, it determines a sample."""
         return self.seed if self.params.temperature else 0
 
     def forbidden(self, length: int) -> frozenset[int]:
@@ -49,7 +49,7 @@ class FakeModel:
         self.hidden_size = hidden_size
 
     def draw(self, tokens: Sequence[int], sampling: FakeSampling) -> SampledToken:
-        """Sample the token after `tokens`, with log-probabilities where `sampling` says so."""
+        """Sample the token after `tokens`, with log-probabilities if `sampling` requests them."""
         forbidden = sampling.forbidden(len(tokens))
         for attempt in count():
             token_id = _hash(tokens, sampling.key, attempt) % self.vocab_size

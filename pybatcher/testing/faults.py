@@ -1,10 +1,10 @@
-"""`FaultyEngine`: an engine that fails, hangs or is slow at the steps a test chooses.
+"""`FaultyEngine`: an engine that fails, hangs or is slow at the steps that a test chooses.
 
     engine = FaultyEngine(FakeEngine(), FailStep(at=(3, 7)), FailRestart(times=1))
 
-Wraps a `FakeEngine` or a real `Engine`. A fault is called before and after every step and
-before every restart; the engine's caller gets the exception that it raises. Subclass
-`Fault` for other faults.
+It wraps a `FakeEngine` or a real `Engine`. A fault is called before and after every step and before
+every restart; the engine's caller gets the exception that it raises. Subclass `Fault` for other
+faults.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class InjectedError(RuntimeError):
-    """Raised by the faults here. Not a type that an engine is documented to raise."""
+    """Raised by the faults here. No engine is documented to raise an error of this type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class Fault:
 class FailWhen(Fault):
     """Fail each step for which `condition` holds.
 
-    after: fail after the step is computed, so that the engine has appended tokens of
-        which its caller does not know.
+    after: fail after the step is computed, so that the engine has appended tokens that its caller
+        does not know.
     """
 
     def __init__(self, condition: Callable[[StepFacts], bool], *, after: bool = False) -> None:
@@ -199,7 +199,8 @@ class FaultyEngine(StepEngine):
         for fault in self._faults:
             fault.before_step(facts)
         result = self._engine.step(plan)
-        for seq_id, tokens in sequences.items():  # of draft tokens, the accepted ones
+        # draft tokens of a step count only if they were accepted
+        for seq_id, tokens in sequences.items():
             self._sequences[seq_id] = list(tokens[: self._engine.seq_length(seq_id)])
         for fault in self._faults:
             fault.after_step(facts)

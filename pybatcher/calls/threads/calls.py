@@ -56,15 +56,15 @@ class ThreadsafeBatcher:
         async for piece in batcher.threadsafe.stream(prompt): ...          # in another loop
         for piece in batcher.threadsafe.stream(prompt): ...                # in a thread
 
-    Arguments are those of `Batcher`. No call waits. Cancelling a future cancels its request.
-    A call raises BatcherClosedError before `start`, after `close` and in a fork; all other
-    errors are raised by the future. `result` on the batcher's own event loop would wait for
-    itself: it raises InvalidRequestError. The batcher also uses the threads of
-    `asyncio.to_thread`: do not block all of them.
+    Arguments are those of `Batcher`. No call waits. Cancelling a future cancels its request. A call
+    raises BatcherClosedError before `start`, after `close` and in a fork; all other errors are
+    raised by the future. `result` on the batcher's own event loop would deadlock, so it raises
+    InvalidRequestError. The batcher also uses the threads of `asyncio.to_thread`: do not block all
+    of them.
     """
 
     def __init__(self, batcher: AnyBatcher, calls: Callable[[], RemoteCalls]) -> None:
-        """Make the calls of `batcher`. calls: returns what runs them on its loop, or raises."""
+        """Make the calls of `batcher`. calls: returns the `RemoteCalls` of its loop, or raises."""
         self._batcher = batcher
         self._calls = calls
 
@@ -125,7 +125,7 @@ class ThreadsafeBatcher:
     def tokenize(
         self, content: Prompt | Messages, **options: Unpack[TokenizeOptions]
     ) -> Future[tuple[int, ...]]:
-        """Return the token ids that `generate` or `chat` would go on from."""
+        """Return the token ids that `generate` or `chat` would continue."""
         return self._calls().run(partial(self._batcher.tokenize, content, **options))
 
     def detokenize(self, token_ids: Sequence[int]) -> Future[str]:
@@ -153,7 +153,7 @@ class ThreadsafeBatcher:
         return self._calls().run(partial(self._batcher.embed, texts, **options))
 
     def add_prefix(self, prefix: Prompt, **options: Unpack[PrefixOptions]) -> Future[PrefixInfo]:
-        """Keep the KV of a beginning. `AnyBatcher.add_prefix` has the arguments."""
+        """Keep the KV of a shared beginning. `AnyBatcher.add_prefix` has the arguments."""
         return self._calls().run(partial(self._batcher.add_prefix, prefix, **options))
 
     def remove_prefix(self, name: str, namespace: str | None = None) -> Future[None]:
@@ -174,9 +174,9 @@ class ThreadsafeBatcher:
 class BlockingCalls(ABC, Generic[B]):
     """Base of batchers with an event loop and a thread of their own. Methods wait and return.
 
-    Threads that call at the same time are served at the same time. A call that is interrupted
-    (Ctrl-C) cancels its request. Without a `close`, the batcher is closed, without draining, when
-    it is collected or the interpreter exits.
+    Calls of several threads are served at the same time. A call that is interrupted (Ctrl-C)
+    cancels its request. Without a `close`, the batcher is closed, without draining, when it is
+    garbage-collected or the interpreter exits.
     """
 
     _own_name: ClassVar[str]
@@ -184,7 +184,9 @@ class BlockingCalls(ABC, Generic[B]):
 
     @classmethod
     def over(cls, batcher: B) -> Self:
-        """Make blocking calls of a batcher that is not started. Do not use it otherwise then."""
+        """Make blocking calls of a batcher that is not started. Do not use the batcher directly
+        afterwards.
+        """
         self = cls.__new__(cls)
         self._configure(batcher)
         return self
@@ -288,7 +290,7 @@ class BlockingCalls(ABC, Generic[B]):
     def tokenize(
         self, content: Prompt | Messages, **options: Unpack[TokenizeOptions]
     ) -> tuple[int, ...]:
-        """Return the token ids that `generate` or `chat` would go on from."""
+        """Return the token ids that `generate` or `chat` would continue."""
         return self._running_thread().call(self._batcher.tokenize(content, **options))
 
     def detokenize(self, token_ids: Sequence[int]) -> str:
@@ -316,7 +318,7 @@ class BlockingCalls(ABC, Generic[B]):
         return self._running_thread().call(self._batcher.embed(texts, **options))
 
     def add_prefix(self, prefix: Prompt, **options: Unpack[PrefixOptions]) -> PrefixInfo:
-        """Keep the KV of a beginning. `AnyBatcher.add_prefix` has the arguments."""
+        """Keep the KV of a shared beginning. `AnyBatcher.add_prefix` has the arguments."""
         return self._running_thread().call(self._batcher.add_prefix(prefix, **options))
 
     def remove_prefix(self, name: str, namespace: str | None = None) -> None:
@@ -342,15 +344,15 @@ class BlockingCalls(ABC, Generic[B]):
     def attach(self, handler: Handler) -> Callable[[], None]:
         """Call `handler` with every event from now on. Return a function that detaches it.
 
-        Events come on the batcher's own thread. The handler must not call this batcher's waiting
-        methods: they wait for that thread. After a detach from another thread, an event under way
-        may still be delivered. Raises ConfigError for what cannot be called with one event.
+        The batcher's own thread calls the handler. It must not call this batcher's waiting methods,
+        which wait for that thread. After a detach from another thread, an event under way may still
+        be delivered. Raises ConfigError for an object that cannot be called with one event.
         """
         return self._batcher.attach(handler)
 
     @property
     def model_name(self) -> str:
-        """The name of the model, for people. Raises BatcherClosedError before `start`."""
+        """The name of the model, for display. Raises BatcherClosedError before `start`."""
         return self._batcher.model_name
 
     def __repr__(self) -> str:
@@ -367,7 +369,7 @@ class BlockingCalls(ABC, Generic[B]):
 
 
 def _abandon(thread: LoopThread, batcher: AnyBatcher) -> None:
-    """End a batcher that was collected, or that is open when the interpreter exits."""
+    """End a batcher that was garbage-collected, or that is open when the interpreter exits."""
     thread.stop(after=lambda: batcher.close(drain=False), timeout=_EXIT_TIMEOUT)
 
 

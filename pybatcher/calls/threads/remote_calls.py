@@ -48,8 +48,8 @@ class RemoteCalls:
     """Runs calls of other threads on its loop; every future ends.
 
     With `asyncio.run_coroutine_threadsafe`, a call that comes just before its loop ends is lost,
-    and the thread that waits for it waits for ever. Made on the loop, and closed there before
-    the loop ends.
+    and the thread that waits for it waits for ever. Construct it on the loop, and close it there
+    before the loop ends.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class RemoteCalls:
         self._lock = threading.Lock()
         self._is_open = True
         self._not_begun: set[Future[Any]] = set()
-        self._tasks: set[asyncio.Task[Any]] = set()  # the loop has weak references only
+        self._tasks: set[asyncio.Task[Any]] = set()  # the loop has only weak references
 
     def run(self, function: _Function[_T]) -> Future[_T]:
         """Call and await `function` on the loop. From any thread; never waits.
@@ -101,7 +101,7 @@ class RemoteCalls:
             return
         try:
             task = self._loop.create_task(function())
-        except Exception as error:  # of the call itself: an unknown argument, say
+        except Exception as error:  # from the call itself, such as an unknown argument
             if future.set_running_or_notify_cancel():
                 future.set_exception(error)
             return

@@ -56,7 +56,8 @@ class BlockingStream(_ThreadPieces):
     """
 
     def __init__(self, batcher: object, thread: LoopThread, stream: Stream) -> None:
-        self._batcher = batcher  # kept: it closes itself when it is collected
+        # a reference keeps the batcher, which closes itself when it is garbage-collected
+        self._batcher = batcher
         self._thread = thread
         self._stream = stream
 
@@ -75,7 +76,7 @@ class BlockingStream(_ThreadPieces):
 class ThreadsafeStream(ClosablePieces, _ThreadPieces):
     """A `Stream` that is read in another loop (`async for`) or in a thread (`for`).
 
-    `for` on the batcher's own loop raises InvalidRequestError: it would wait for itself.
+    `for` on the batcher's own loop would deadlock, so it raises InvalidRequestError.
     """
 
     def __init__(self, stream: Stream, calls: RemoteCalls) -> None:
