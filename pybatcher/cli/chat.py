@@ -25,7 +25,7 @@ __all__ = ["chat"]
 
 HINT = "Ctrl-C stops an answer, Ctrl-D leaves, /reset starts over.\n"
 Message = dict[str, Any]
-_MOST_ROUNDS = 8  # of calls of tools before an answer is given up
+_MOST_ROUNDS = 8  # rounds of tool calls before an answer is given up
 
 ToolsOption = Annotated[
     str | None,
@@ -57,7 +57,7 @@ ReasoningOption = Annotated[
 
 @takes_options(
     *(SamplingParams, EngineConfig, SchedulerConfig, SupervisionConfig),
-    only={field.name for field in fields(SamplingParams)} - {"n"},  # a turn has one answer
+    only={field.name for field in fields(SamplingParams)} - {"n"},  # a turn has only one answer
 )
 def chat(
     model: ModelOption = None,
@@ -81,8 +81,8 @@ def chat(
         enable_thinking,
         max_reasoning_tokens,
     )
-    # The loop runs only while an answer streams, not while the user types: reading a line needs
-    # no thread, and the runner turns Ctrl-C into the cancellation of that answer.
+    # The loop runs only while an answer streams, not while the user types: reading a line needs no
+    # thread, and the runner turns Ctrl-C into the cancellation of that answer.
     with asyncio.Runner() as runner:
         batcher = runner.run(open_batcher(socket, model, system_prompt, options))
         try:
@@ -93,7 +93,7 @@ def chat(
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """How the model is to answer."""
+    """The options of the model's answers."""
 
     params: SamplingParams
     tools: Tools
@@ -119,7 +119,7 @@ def _converse(runner: asyncio.Runner, batcher: AnyBatcher, talk: Talk) -> None:
 
 
 def _read_line(interactive: bool) -> str | None:
-    """Read a line; "" where Ctrl-C interrupts it, None at the end of input."""
+    """Read a line; "" if Ctrl-C interrupts it, None at the end of input."""
     try:
         return input("> " if interactive else "").strip()
     except EOFError:
@@ -171,7 +171,7 @@ async def _rounds(
 async def _turn(
     batcher: AnyBatcher, messages: list[Message], talk: Talk, answers: list[Message]
 ) -> Completion:
-    """Stream one turn, and append it to `answers`: what there is of it, if it is interrupted."""
+    """Stream one turn, and append it to `answers`; an interrupted turn as far as it came."""
     turn: Message = {"role": "assistant", "content": ""}
     stream = batcher.stream_chat(
         messages,
@@ -193,7 +193,7 @@ async def _turn(
                         remark("\n")
                     write(piece.text)
                     turn["content"] += piece.text
-    except BaseException:  # what there is of it stays
+    except BaseException:  # the part that has come stays
         if turn["content"]:
             answers.append(turn)
         raise

@@ -34,19 +34,19 @@ def report_errors() -> Iterator[None]:
         except MemoryError:
             report_error("not enough memory for this model with these options; lower --n-ctx")
             sys.exit(REFUSED)
-        except OSError as error:  # stdout on a full disk, for example
+        except OSError as error:  # for example, stdout on a full disk
             report_error(str(error))
             _drop_unwritten()
             sys.exit(REFUSED)
 
 
 def report_error(message: str) -> None:
-    """Print the message as one line on stderr, red where the terminal has colours."""
+    """Print the message as one line on stderr, red if the terminal has colours."""
     _print_line("error: " + " ".join(message.split()), "red")
 
 
 def _drop_unwritten() -> None:
-    """Drop what stdout cannot take: Python would try again at its end, and exit with status 120."""
+    """Drop output that stdout cannot take, which Python would retry at its end (status 120)."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -62,7 +62,7 @@ def write(text: str) -> None:
 
 
 def remark(text: str) -> None:
-    """Write text beside the output to stderr, dim where the terminal has colours."""
+    """Write text beside the output to stderr, dim if the terminal has colours."""
     from rich.console import Console
     from rich.text import Text
 

@@ -55,7 +55,7 @@ def demo(
 
 
 async def _show(callers: Callers) -> bool:
-    """Run and draw the whole demo. Returns True if all three runs gave equal answers."""
+    """Run and draw the whole demo. Return True if all three runs gave equal answers."""
     view = DemoView(Console(highlight=False))
     async with callers.batcher:
         await callers.get_ready()
@@ -75,7 +75,7 @@ async def _show(callers: Callers) -> bool:
 class Callers:
     """The demo's callers, with the three runs: streamed, together, in turn.
 
-    Each run has its own prefix-cache namespaces, so that none uses KV of the run before.
+    Each run has its own prefix-cache namespaces, so that none uses KV of an earlier run.
     """
 
     def __init__(self, batcher: Batcher, params: SamplingParams) -> None:
@@ -89,8 +89,9 @@ class Callers:
         return [_as_text(prompt) for prompt in self._prompts]
 
     async def get_ready(self) -> None:
-        """Warm the engine up; switch to plain prompts if the model refuses chats with a system
-        message."""
+        """Warm up the engine; switch to plain prompts if the model refuses chats with a system
+        message.
+        """
         try:
             await self._ask(WARM_UP, "warm-up")
         except InvalidRequestError:

@@ -1,4 +1,4 @@
-"""The end of `pybatcher demo`: values and calls of functions in place of prose."""
+"""The end of `pybatcher demo`: structured outputs and function calls instead of prose."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ TOOLS: dict[str, Callable[..., object]] = {"add": add, "weather": weather}
 
 
 async def values_shown(batcher: Batcher) -> list[Text]:
-    """Return the lines to show: objects by a schema, and functions that the model has called.
+    """Return the lines to show: objects that follow a schema, and functions that the model called.
 
-    None of them for a model without chats, or whose template refuses tools.
+    No lines for a model without chats, or whose template refuses tools.
     """
     try:
         lines = [*_heading("Objects, by a JSON schema:"), *await _objects(batcher)]
@@ -88,7 +88,7 @@ async def _calls(batcher: Batcher) -> list[Text]:
 
 
 def _result(name: str, arguments: Any) -> str:
-    """Call a function; whatever the model has got wrong is its result."""
+    """Call a function; the model's mistakes become its result."""
     try:
         return str(TOOLS[name](**arguments))
     except (KeyError, TypeError) as error:

@@ -25,7 +25,7 @@ __all__ = ["DemoView", "Transcript"]
 FRAMES_PER_SECOND = 20
 WIDE = 132  # columns from which four panels fit beside each other
 PANEL_FRAME = 4  # columns of a panel's border and padding
-LEAST_LINES, MOST_LINES = 3, 12  # of text in a panel
+LEAST_LINES, MOST_LINES = 3, 12  # lines of text in a panel
 
 
 class Transcript:
@@ -45,7 +45,7 @@ class Transcript:
 
 
 class DemoView:
-    """Draws the demo on a terminal; writes plain lines where the console is not one."""
+    """Draws the demo on a terminal; writes plain lines if the console is no terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -77,7 +77,8 @@ class DemoView:
     def _panels(self, transcripts: Sequence[Transcript]) -> RenderableType:
         columns = 4 if self._console.width >= WIDE else 2
         rows = -(-len(transcripts) // columns)
-        height = (self._console.height - 1) // rows - 3  # two lines of border, one of question
+        # minus two lines of border and one of question
+        height = (self._console.height - 1) // rows - 3
         height = min(max(height, LEAST_LINES), MOST_LINES)
         width = self._console.width // columns - PANEL_FRAME
         grid = Table.grid(expand=True)
@@ -138,7 +139,7 @@ class DemoView:
         self._console.print(line)
 
     def show_lines(self, lines: Sequence[Text]) -> None:
-        """Print lines as they are."""
+        """Print lines unchanged."""
         for line in lines:
             self._console.print(line, soft_wrap=True)
 

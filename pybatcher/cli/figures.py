@@ -11,7 +11,7 @@ __all__ = ["Figures"]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Measurements of a run in which all callers ask at its beginning. Times are in seconds.
+    """Measurements of a run in which all callers start at the beginning. Times are in seconds.
 
     completions: one for each caller.
     forward_passes: number of engine steps in the run.
@@ -22,7 +22,7 @@ class Figures:
 
     @property
     def begin(self) -> float:
-        """Time at which the first request was submitted, on the clock of the timelines."""
+        """The time at which the first request was submitted, on the clock of the timelines."""
         return min(c.timeline.submitted for c in self.completions)
 
     @property
@@ -42,7 +42,7 @@ class Figures:
 
     @property
     def ttft(self) -> list[float]:
-        """Seconds from `begin` to each caller's first token, waiting for its turn included."""
+        """Seconds from `begin` to each caller's first token, including the wait for its turn."""
         return [c.timeline.first_token - self.begin for c in self.completions]
 
     @property

@@ -34,7 +34,7 @@ def loading_bar(what: str = "loading the model") -> Iterator[Callable[[int, int]
 class _Bar:
     def __init__(self, what: str) -> None:
         self._what = what
-        self._begin: float | None = None  # of the weights; imports come before them
+        self._begin: float | None = None  # the time of the first weights; imports come before them
         self._shown: Progress | None = None
 
     def __call__(self, done: int, total: int) -> None:

@@ -1,7 +1,7 @@
 """Make command-line options from the fields of configuration classes.
 
-An option of the library is an option of the command line, with the same name; its help is the
-class's docstring. There is no second list to keep consistent.
+An option of the library is an option of the command line, with the same name; its help comes from
+the class's docstring. There is no second list to keep consistent.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _context_size(text: str) -> ContextSize:
 
 
 def _schema(text: str) -> str:
-    """Return the text of a JSON schema: of a file, or itself where it begins with a brace."""
+    """Return a JSON schema: the content of a file, or `text` itself if it begins with a brace."""
     if text.lstrip().startswith("{"):
         return text
     try:
@@ -68,7 +68,7 @@ def _schema(text: str) -> str:
         raise typer.BadParameter(f"{text!r} cannot be read: {error}") from None
 
 
-# Types that typer does not know, with the ones that it is given instead, and what makes them.
+# Types that typer does not know, each with the type that typer gets instead and a converter.
 _SPELLED: dict[Any, Any] = {
     Sequence[str]: list[str],
     Sequence[str] | None: list[str],
@@ -97,11 +97,12 @@ def takes_options(
 ) -> Callable[[Command], Command]:
     """Give a command an option for each field of `classes`, or for the fields named in `only`.
 
-    The command takes `sampling: dict` for those of SamplingParams and `options: dict` for those
-    of the configurations. Both hold just what was given: defaults stay the library's.
+    The command gets `sampling: dict` with the fields of SamplingParams and `options: dict` with
+        those of the configurations. Both hold only the options that were given: defaults stay the
+        library's.
 
-    defaults: False where an option that is not given keeps a value that is not the default; the
-        help then shows none.
+    defaults: False if an option that is not given keeps a value other than the default; the help
+        then shows no defaults.
     """
 
     def decorate(command: Command) -> Command:

@@ -12,10 +12,10 @@ from ..models import DEMO_PROMPTS
 __all__ = ["RandomLoad"]
 
 THINK_TIME = 0.05  # mean seconds between an answer and the caller's next request
-CANCELLED_SHARE = 0.1  # of requests, cancelled before their answer is complete
-DEADLINE_SHARE = 0.1  # of requests, sent with a timeout
+CANCELLED_SHARE = 0.1  # share of requests that are cancelled before their answer is complete
+DEADLINE_SHARE = 0.1  # share of requests that have a timeout
 MAX_TIMEOUT = 0.5  # seconds
-MAX_TEXTS = 4  # that make up a prompt
+MAX_TEXTS = 4  # texts that make up a prompt
 
 TEXTS = [
     prompt if isinstance(prompt, str) else " ".join(message["content"] for message in prompt)

@@ -43,18 +43,18 @@ def load_tools(text: str) -> Tools:
 
 
 async def run_tool(tools: Tools, call: ToolCall) -> str:
-    """Run a call and return the result as the model gets it; of a failure, the error."""
+    """Run a call and return the result for the model, or the error of a failure as a text."""
     try:
         result = tools[call.name](**call.arguments)
         if isinstance(result, Awaitable):
             result = await result
         return result if isinstance(result, str) else json.dumps(result, default=str)
-    except Exception as error:  # the model is told, and may try again
+    except Exception as error:  # the model gets the error, and may try again
         return f"error: {type(error).__name__}: {error}"
 
 
 def shown(call: ToolCall, result: str) -> str:
-    """Return a call and its result in a line."""
+    """Return a call and its result as one line."""
     arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
     line = f"{call.name}({arguments}) -> {result}"
     line = " ".join(line.split())

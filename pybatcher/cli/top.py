@@ -30,7 +30,7 @@ from .top_view import TopView
 __all__ = ["top"]
 
 FRAMES_PER_SECOND = 4
-LINES_PER_SECOND = 1  # where stdout is no terminal
+LINES_PER_SECOND = 1  # if stdout is no terminal
 N_CALLERS, MOST_CALLERS = 12, 10_000
 MAX_TOKENS = 128
 
@@ -108,7 +108,7 @@ async def _watch_only() -> None:
 async def _watch(
     batcher: AnyBatcher, view: TopView, loading: asyncio.Task[None], seconds: float | None
 ) -> None:
-    """Show the view until the time is over. Raises the error of a load that failed."""
+    """Show the view for `seconds`. Raises the error of a load that failed."""
     console = Console(highlight=False)
     end = math.inf if seconds is None else time.monotonic() + seconds
     await _update(view, batcher)
@@ -137,7 +137,8 @@ def _shown(console: Console, view: TopView) -> Iterator[Callable[[], None]]:
         with Live(console=console, auto_refresh=False, screen=True) as live:
             yield lambda: live.update(view.render(*console.size), refresh=True)
     finally:
-        console.print(view.render(console.width, console.height - 1))  # a line for the prompt
+        # minus one line for the prompt
+        console.print(view.render(console.width, console.height - 1))
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Output of `pybatcher top`: a frame for a terminal, a line for other outputs.
 
-Knows no batcher and no clock: events, statistics and the time are passed in.
+It depends on no batcher and no clock: events, statistics and the time are passed in.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class TopView:
 
     def render(self, width: int, height: int) -> RenderableType:
         """Return the frame for a terminal of `width` columns and `height` lines."""
-        n_requests = height - LINES_ABOVE_REQUESTS - 2  # a blank line and the table's head
+        n_requests = height - LINES_ABOVE_REQUESTS - 2  # minus a blank line and the table's head
         parts: list[RenderableType] = [
             self._title(),
             "",

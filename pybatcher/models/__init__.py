@@ -1,4 +1,4 @@
-"""The model that ships inside pybatcher, demonstration prompts for it, and models of the hub.
+"""The model that ships with pybatcher, demonstration prompts for it, and models of the hub.
 
 Imports only the standard library: the command line imports the prompts before a model is loaded.
 """

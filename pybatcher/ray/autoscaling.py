@@ -1,6 +1,6 @@
-"""`TokensPolicy`: how many replicas there should be, by the tokens that wait. Pure.
+"""`TokensPolicy`: chooses the number of replicas by the tokens that wait. Pure.
 
-Ray sends this module to its controller by value: it imports nothing of this package.
+Ray sends this module to its controller by value, so it imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ __all__ = ["TokensPolicy"]
 class TokensPolicy:
     """A policy for `ray.serve.config.AutoscalingPolicy`.
 
-    The replicas that are wanted: as many as all batches together fill, and one more for each
-    `target_queued_tokens` that wait in a queue. Requests differ by a factor of a thousand in what
-    they cost; their tokens say more than their number.
+    The number of replicas is the sum of the shares of their batches in use, and one more for each
+    `target_queued_tokens` that wait in a queue. The costs of requests differ by a factor of a
+    thousand, so tokens are a better measure than the number of requests.
     """
 
     def __init__(self, target_queued_tokens: float = 4096) -> None:

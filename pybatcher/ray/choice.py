@@ -1,4 +1,4 @@
-"""`ranked`: which replica a request goes to, by what they hold and how busy they are. Pure.
+"""`ranked`: orders replicas for a request, by their cached prefixes and their load. Pure.
 
 The router of Ray Serve and `bench.simulate --replicas` use this function.
 """
@@ -10,19 +10,19 @@ from collections.abc import Sequence
 __all__ = ["IMBALANCE", "ranked"]
 
 IMBALANCE = 8.0
-"""Requests that a replica may be ahead of the least busy one and still be chosen for a prefix."""
+"""The most requests above the least busy replica at which one is still chosen for a prefix."""
 
 
 def ranked(
     loads: Sequence[float], matched: Sequence[int], *, imbalance: float = IMBALANCE, turn: int = 0
 ) -> list[int]:
-    """Return the places of replicas, the best one first.
+    """Return the indices of replicas, the best one first.
 
-    The longest prefix wins among replicas that are nearly as free as the freest one; then the lower
-    load. Replicas that are busier come last, by load: an affinity must not make a queue.
+    The longest prefix wins among replicas whose load is near the lowest load; then the lower load.
+    Busier replicas come last, by load, so that prefix affinity does not build a queue.
 
-    loads (n,): requests in flight at each replica. matched (n,): blocks of the prompt that
-        it holds.
+    loads (n,): requests in flight at each replica. matched (n,): blocks of the prompt that it
+        holds.
     imbalance: most requests above the least load.
     turn: rotates equals, so that the first replica is not preferred; any number.
     """

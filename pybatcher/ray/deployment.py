@@ -1,4 +1,4 @@
-"""`deployment` and `batcher`: replicas on Ray Serve, from the outside."""
+"""`deployment` and `batcher`: the public functions for replicas on Ray Serve."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .replicated_batcher import ReplicatedBatcher
 __all__ = ["batcher", "deployment"]
 
 _REPORT_PERIOD = 1.0  # seconds between the reports of a replica to its routers
-_SPARE = 64  # places above that, for questions that need no room in a batch
+_SPARE = 64  # places above that limit, for questions that need no room in a batch
 _MOST_REPLICAS = 100_000
 
 
@@ -42,21 +42,21 @@ def deployment(
 
         serve.run(pybatcher.ray.deployment("path/to/model", num_replicas=4))
 
-    model: as of `Batcher`; a path has to be there on every machine.
+    model: as for `Batcher`; a path must exist on every machine.
     autoscaling: None: there are `num_replicas`. Else fields of `ray.serve.config.AutoscalingConfig`
-        (min_replicas, max_replicas, ...), and `target_queued_tokens`: of a replica's queue, 4096.
-    name: of the deployments, to which "-replica" is added for the replicas.
-    num_cpus, num_gpus: of each replica. The engine's `n_threads` is num_cpus, rounded down but at
-        least 1, if it is not given; with num_cpus=0 it is the engine's own choice.
+        (min_replicas, max_replicas, ...), and `target_queued_tokens`, per replica, 4096 by default.
+    name: the name of the deployments; "-replica" is appended for the replicas.
+    num_cpus, num_gpus: resources of each replica. The engine's `n_threads` is num_cpus, rounded
+        down but at least 1, unless it is given; with num_cpus=0 the engine chooses.
     imbalance: requests that a replica may be ahead of the least busy one and still be chosen for
         the beginning of a prompt that it holds.
-    drain_timeout: seconds that a replica has to finish its requests when it is replaced. Later
-        ones go on elsewhere.
-    http: False: the application is the replicas alone; `batcher` makes a batcher of its handle.
-    num_ingresses: processes that speak HTTP.
+    drain_timeout: seconds that a replica has to finish its requests when it is replaced. Unfinished
+        requests continue on another replica.
+    http: False: the application has the replicas alone; `batcher` makes a batcher of its handle.
+    num_ingresses: number of processes that serve HTTP.
     served_model_name: the name by which requests call the model; None: its own.
-    api_keys: as of `pybatcher.http.application`.
-    options: of `Batcher`.
+    api_keys: as for `pybatcher.http.application`.
+    options: options of `Batcher`.
 
     Raises ConfigError, and ImportError without Ray.
     """
@@ -68,7 +68,8 @@ def deployment(
     path = None if model is None else check_path("model", model, "a path, or None")
     OPTION.number("num_cpus", num_cpus, 0.0, 1e6)
     if "n_threads" not in options and num_cpus > 0:
-        options["n_threads"] = max(1, int(num_cpus))  # others on the machine have theirs
+        # other replicas on the machine have their own threads
+        options["n_threads"] = max(1, int(num_cpus))
     engine, *_ = split_options({k: v for k, v in options.items() if k != "system_prompt"})
     router = RequestRouterConfig(
         request_router_class="pybatcher.ray.request_router.PrefixRouter",
@@ -110,14 +111,14 @@ def batcher(handle: Any) -> ReplicatedBatcher:
         async with pybatcher.ray.batcher(handle) as batcher:
             await batcher.generate("Once upon a time")
 
-    handle: of an application that `deployment(..., http=False)` made; another deployment may have
-        it as an argument of its own.
+    handle: a handle of an application that `deployment(..., http=False)` made; another deployment
+        may get it as an argument.
     """
     return ReplicatedBatcher(HandleReplicas(handle))
 
 
 def _scale(num_replicas: int, autoscaling: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the options of a deployment that say how many replicas there are."""
+    """Return the options of a deployment that set the number of replicas."""
     if autoscaling is None:
         return {"num_replicas": OPTION.whole("num_replicas", num_replicas, 1, _MOST_REPLICAS)}
     from ray.serve.config import AutoscalingConfig, AutoscalingPolicy

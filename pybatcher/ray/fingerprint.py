@@ -1,4 +1,4 @@
-"""`fingerprint_of`: what two replicas must have in common to draw the same tokens."""
+"""`fingerprint_of`: identifies replicas that generate the same tokens."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _NOT_OF_BITS = ("n_threads", "n_ctx", "kv_bytes", "kv_windows", "kv_states", "we
 
 
 async def fingerprint_of(batcher: Batcher) -> str:
-    """Return a text that is the same for replicas that continue each other's outputs.
+    """Return a text that is equal for replicas that can continue each other's outputs.
 
     It names the version, the device and its instruction set, and the dtypes; and it has a digest of
-    the log-probabilities, bit for bit, that the model gives to a fixed row of tokens, and of their
-    texts. By schedule invariance the bits are the same wherever these are the same. A file's name,
-    time or inode would not do: replicas are on different machines.
+    the log-probabilities, bit for bit, that the model assigns to a fixed row of tokens, and of
+    their texts. By schedule invariance the bits are equal if these are equal. A file's name, time
+    or inode would not do: replicas are on different machines.
     """
     engine: Any = batcher.runtime.engine
     told: dict[str, Any] = dict(engine.description())

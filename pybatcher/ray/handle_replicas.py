@@ -17,7 +17,7 @@ __all__ = ["HandleReplicas"]
 
 _RETRY_AFTER = 1.0
 _ALL_TIMEOUT = 10.0
-"""Seconds that all replicas have to answer a question; a probe of health waits no longer."""
+"""Seconds that all replicas have to answer a question; health probes wait no longer."""
 
 
 class HandleReplicas(Replicas):
@@ -32,7 +32,7 @@ class HandleReplicas(Replicas):
     async def stream(
         self, method: str, params: list[Any], routing: Routing
     ) -> AsyncGenerator[list[Message]]:
-        # Ray passes all arguments to the router: `PrefixRouter` reads these two by name.
+        # Ray passes all arguments to the router; `PrefixRouter` reads these two by name.
         with _typed_errors():
             answers = _alone(
                 self._streams.remote,
@@ -81,10 +81,10 @@ class HandleReplicas(Replicas):
 
 
 def _alone(remote: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a method of a handle as from nowhere.
+    """Call a method of a handle outside the context of an HTTP request.
 
-    All calls made for one HTTP request would have its id, by which Ray's router finds those that
-    wait: of several at a time, as samples of a prompt, one would be found and the others never.
+    In that context all calls have the id of the HTTP request, by which Ray's router finds waiting
+    calls: of several at a time, such as samples of a prompt, it would find only one.
     """
     return Context().run(remote, *args, **kwargs)
 

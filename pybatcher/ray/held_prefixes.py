@@ -10,14 +10,14 @@ from itertools import islice
 __all__ = ["MOST_REPORTED", "HeldPrefixes", "n_held"]
 
 MOST_REPORTED = 4096
-"""Most blocks of a report: 32 KiB, which the controller passes to each handle."""
+"""The most blocks of a report: 32 KiB, which the controller passes to each handle."""
 
 
 class HeldPrefixes:
-    """The hashes of the blocks used last, as many as the KV cache has blocks.
+    """The hashes of the most recently used blocks, as many as the KV cache has blocks.
 
-    The cache evicts the block that was not used for the longest time, and so does this: it is an
-    estimate that costs no look into the engine.
+    Like the cache, it evicts the least recently used block: it estimates the cache's contents
+        without a query to the engine.
 
     capacity: number of blocks.
     """
@@ -30,9 +30,9 @@ class HeldPrefixes:
         return len(self._hashes)
 
     def use(self, hashes: Iterable[int]) -> None:
-        """Note that the blocks of a prompt are computed or were found in the cache.
+        """Record that the blocks of a prompt were computed or found in the cache.
 
-        The first block is the one used last: a prompt is found by its beginning.
+        The first block counts as the most recently used, since a prompt is found by its beginning.
         """
         for one in reversed(list(hashes)):
             self._hashes[one] = None
@@ -41,19 +41,19 @@ class HeldPrefixes:
             self._hashes.popitem(last=False)
 
     def matched(self, hashes: Sequence[int]) -> int:
-        """Return how many blocks of a prompt, from its first, are held."""
+        """Return the number of leading blocks of a prompt that are held."""
         return n_held(self._hashes, hashes)
 
     def report(self) -> bytes:
-        """Return the hashes used last, MOST_REPORTED at most, 8 bytes each."""
+        """Return the most recently used hashes, at most MOST_REPORTED, 8 bytes each."""
         return array("Q", islice(reversed(self._hashes), MOST_REPORTED)).tobytes()
 
 
 def n_held(held: Container[int], hashes: Sequence[int]) -> int:
-    """Return how many blocks of a prompt, from its first, are held.
+    """Return the number of leading blocks of a prompt that are held.
 
-    held: with a block, it has all those before it: their ends are forgotten first. So a few places
-    are looked at, and not all of a long prompt.
+    held: if it contains a block, it contains all blocks before it, because the ends of prompts are
+        evicted first. A binary search therefore suffices.
     """
     low, high = 0, len(hashes)
     if not high or hashes[0] not in held:

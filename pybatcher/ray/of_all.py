@@ -1,4 +1,4 @@
-"""`joined`: one answer made of those of all replicas. Pure."""
+"""`joined`: combines the answers of all replicas into one. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["answer_of", "joined"]
 
 
 def answer_of(codec: Codec[Any], message: Message) -> Any:
-    """Return the answer of one replica. Raises the error that it has sent instead."""
+    """Return the answer of one replica. Raises the error that it sent instead."""
     name, value = message
     if name != "end":
         raise error_from_wire(value)
@@ -26,10 +26,10 @@ def answer_of(codec: Codec[Any], message: Message) -> Any:
 
 
 def joined(question: Question[Any], codec: Codec[Any], messages: Sequence[Message]) -> Any:
-    """Return the answer to a question that all replicas were asked.
+    """Return the answer to a question that was sent to all replicas.
 
-    Statistics are sums. The health is that of the healthiest. Of anything else it is the first
-    answer that is no error; where all are, the first error is raised.
+    Statistics are summed. The health is that of the healthiest replica. For any other question it
+    is the first answer that is no error; if all are errors, the first is raised.
     """
     answers: list[Any] = []
     errors: list[PybatcherError] = []

@@ -1,4 +1,4 @@
-"""`PrefixIndex`: the blocks that each replica holds, as a router knows them. Pure."""
+"""`PrefixIndex`: a router's knowledge of the blocks that each replica holds. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from .held_prefixes import n_held
 __all__ = ["PrefixIndex"]
 
 _MOST_ROUTED = 4096
-"""Most blocks of a replica that are remembered between two of its reports."""
+"""The most blocks of a replica that are remembered between two of its reports."""
 
 
 class PrefixIndex:
     """The blocks of each replica: those it has reported, and those routed to it since.
 
-    Memory is bounded by the reports, which are, and by `_MOST_ROUTED`, for each replica that is
-    kept.
+    The bounded size of reports and `_MOST_ROUTED` bound the memory for each replica.
     """
 
     def __init__(self) -> None:
@@ -33,9 +32,11 @@ class PrefixIndex:
             del self._replicas[replica]
 
     def reported(self, replica: Hashable, hashes: bytes) -> None:
-        """Take a replica's report, as `HeldPrefixes.report` makes it. The same one again is free.
+        """Process a replica's report, as `HeldPrefixes.report` makes it. An equal report costs
+        nothing.
 
-        What was routed before the last report has been noticed or evicted by now: it is dropped.
+        Blocks that were routed before the previous report are dropped: the replica has reported or
+        evicted them by now.
         """
         known = self._replica(replica)
         if hashes is known.report:
@@ -49,16 +50,16 @@ class PrefixIndex:
             known.routed.popitem(last=False)
 
     def routed(self, replica: Hashable, hashes: Sequence[int]) -> None:
-        """Note that a prompt with these blocks was routed to a replica."""
+        """Record that a prompt with these blocks was routed to a replica."""
         known = self._replica(replica)
-        for one in reversed(hashes):  # of a prompt, the end is forgotten first
+        for one in reversed(hashes):  # the end of a prompt is forgotten first
             known.routed[one] = known.generation
             known.routed.move_to_end(one)
         while len(known.routed) > _MOST_ROUTED:
             known.routed.popitem(last=False)
 
     def matched(self, replica: Hashable, hashes: Sequence[int]) -> int:
-        """Return how many blocks of a prompt, from its first, a replica holds."""
+        """Return the number of leading blocks of a prompt that a replica holds."""
         known = self._replicas.get(replica)
         if known is None or not len(hashes):
             return 0
@@ -74,7 +75,7 @@ class PrefixIndex:
 
 
 class _Replica:
-    """The blocks of one replica. routed: by hash, the number of reports there were before it."""
+    """The blocks of one replica. routed: by hash, the number of reports before the routing."""
 
     def __init__(self) -> None:
         self.report: bytes | None = None

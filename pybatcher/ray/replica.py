@@ -25,10 +25,10 @@ _LOGGER = logging.getLogger("pybatcher")
 
 
 class Replica:
-    """A batcher, its answers as messages of `replicas.py`, and what it tells its routers.
+    """A batcher whose answers are messages of `replicas.py`, with the reports for its routers.
 
-    It refuses more requests than AHEAD has it take. Ray's own limit counts questions, too, and
-    those that need no computation, as probes of health, must not wait for others to end.
+    It refuses requests beyond AHEAD. Ray's own limit also counts questions, and questions without
+    computation, such as health probes, must not wait for other calls to end.
     """
 
     def __init__(self, batcher: Batcher) -> None:
@@ -39,7 +39,7 @@ class Replica:
         self._taken = 0
 
     async def start(self) -> None:
-        """Open the model, and find out what other replicas must have in common with this one."""
+        """Open the model, and compute the fingerprint that replicas must share."""
         await self._batcher.start()
         engine: Any = self._batcher.runtime.engine
         self._held = HeldPrefixes(engine.kv_total_blocks)
@@ -53,7 +53,7 @@ class Replica:
     ) -> AsyncGenerator[list[Message]]:
         """Serve `generate` or `chat`: yields messages, those of a step together.
 
-        prefix, fingerprint: as of `Routing`. The content of the params is token ids.
+        prefix, fingerprint: as in `Routing`. The content of the params is token ids.
         """
         if self._taken >= self._most:
             yield [FULL]
@@ -89,7 +89,7 @@ class Replica:
     async def ask(self, method: str, params: list[Any]) -> Message:
         """Answer a question of the sidecar's protocol."""
         codec = METHODS[method]
-        takes = issubclass(codec.question, CallOptions)  # has the model compute
+        takes = issubclass(codec.question, CallOptions)  # True if the model computes the answer
         if takes and self._taken >= self._most:
             return FULL
         self._taken += takes
@@ -105,24 +105,24 @@ class Replica:
     # -- for Ray Serve ----------------------------------------------------------------------
 
     def check_health(self) -> None:
-        """Raise EngineFailedError where requests are not served: Ray then replaces the replica."""
+        """Raise EngineFailedError if requests are not served; Ray then replaces the replica."""
         health = self._batcher.health()
         if not health.ok:
             raise EngineFailedError(f"{health.status}: {health.reason}")
 
     def record_replica_metadata(self) -> dict[str, Any]:
-        """Return what routers know of this replica from its start."""
+        """Return the constants of this replica for routers, once at its start."""
         return {"fingerprint": self._fingerprint}
 
     def record_routing_stats(self) -> dict[str, Any]:
-        """Return what routers are told again and again: blocks that are held, and the load."""
+        """Return the repeated report for routers: the blocks that are held, and the load."""
         counts = self._batcher.statistics()
         return {"held": self._held.report(), "ongoing": counts.queued + counts.running}
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """Return the load for the autoscaling policy.
 
-        queued_tokens: of requests that wait. busy: share of the batch that is taken, 0 to 1.
+        queued_tokens: tokens of waiting requests. busy: share of the batch in use, 0 to 1.
         """
         counts = self._batcher.statistics()
         most = self._batcher._engine_config.n_parallel

@@ -1,4 +1,4 @@
-"""`Replicas`: the seam between calls and the processes that serve them, and what crosses it.
+"""`Replicas`: the interface between calls and the processes that serve them, and its messages.
 
 A call is answered by a list of messages, each a tuple of a name and a value:
 
@@ -6,7 +6,7 @@ A call is answered by a list of messages, each a tuple of a name and a value:
     deltas  a list of deltas, as of the sidecar's protocol
     end     the completion; the last message
     error   an error map; the last message
-    full    None, and no other message: the replica has all the requests that it takes
+    full    None, and no other message: the replica takes no more requests
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 AHEAD = 4
-"""Requests that a replica takes, for each that its batch has room for."""
+"""Requests that a replica accepts for each place of its batch."""
 
 MOST_DEATHS = 3
 """Replicas that may die one after the other with a request that gets no new token meanwhile."""
@@ -43,10 +43,10 @@ FULL: Message = ("full", None)
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Facts about a call that the choice of a replica takes into account.
+    """Facts about a call that the choice of a replica uses.
 
-    prefix: hashes of the prompt's blocks, 8 bytes each. fingerprint: of the replica that has drawn
-    the first tokens of the output; "": no token was drawn yet.
+    prefix: hashes of the prompt's blocks, 8 bytes each. fingerprint: that of the replica that
+        sampled the first tokens of the output; "" before the first token.
     """
 
     prefix: bytes = b""
@@ -58,7 +58,7 @@ class ReplicaLostError(Exception):
 
 
 class ReplicaFullError(Exception):
-    """The replica has all the requests that it takes."""
+    """The replica takes no more requests."""
 
 
 class Replicas(ABC):
@@ -79,11 +79,11 @@ class Replicas(ABC):
 
     @abstractmethod
     async def ask_all(self, method: str, params: list[Any]) -> list[Message]:
-        """Have every replica answer a question; those that die meanwhile are left out."""
+        """Have every replica answer a question; replicas that die meanwhile are left out."""
 
 
 def given_up(what: str) -> EngineFailedError:
-    """Return the error of a call that took MOST_DEATHS replicas with it, or met them dying."""
+    """Return the error of a call during which MOST_DEATHS replicas were lost."""
     return EngineFailedError(
         f"{MOST_DEATHS} replicas were lost with {what}, one after the other; it may be the cause"
     )

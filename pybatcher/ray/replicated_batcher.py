@@ -22,10 +22,10 @@ __all__ = ["ReplicatedBatcher"]
 class ReplicatedBatcher(AnyBatcher):
     """Replicas of one model as one batcher: `generate`, `stream`, `chat` and all others.
 
-    A replica that dies is a pause: another goes on with the same tokens. `add_prefix` and
-    `remove_prefix` are for the replicas that there are: one that starts later computes such a
-    prompt as any other. `statistics` are sums, and of replicas that died nothing is left;
-    `attach` gets the events of the requests made here, and none of steps.
+    If a replica dies, another continues with the same tokens after a pause. `add_prefix` and
+    `remove_prefix` apply to the replicas that exist; a replica that starts later computes such a
+    prompt like any other. `statistics` are sums without those of replicas that died; `attach` gets
+    the events of the requests made here, and none of steps.
 
     replicas: a `Replicas`. For replicas of Ray Serve: `pybatcher.ray.batcher(handle)`.
     """

@@ -1,6 +1,6 @@
 """`PrefixRouter`: a `RequestRouter` of Ray Serve that prefers replicas which hold the prompt.
 
-Without Ray the class is there and cannot be used.
+Without Ray the class exists and cannot be used.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["PrefixRouter"]
 class PrefixRouter(RequestRouter):  # type: ignore[misc]  # Ray's types are not read
     """Routes by prefixes as long as no replica is much busier than another, and else by load.
 
-    A replica reports the blocks that it holds (`Replica.record_routing_stats`); what was routed to
-    it since counts as held, too. An output that goes on after its replica was lost goes to one of
-    the same fingerprint, if there is one. All of it is arithmetic on this process's own state: a
-    choice waits for nothing.
+    A replica reports the blocks that it holds (`Replica.record_routing_stats`); blocks routed to it
+    since then count as held. An output that continues after its replica was lost goes to a replica
+    of the same fingerprint, if there is one. The choice uses only this process's own state and
+    never waits.
     """
 
     @override
@@ -44,8 +44,8 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]  # Ray's types are not 
         replicas, told = candidate_replicas, {}
         if pending_request is not None:
             told = pending_request.kwargs
-            # Else Ray asks again at once where no replica takes the request, and for ever: its loop
-            # would do nothing else, and not hear of a replica that has room.
+            # Without the back-off Ray asks again at once while no replica takes the request: its
+            # loop would do nothing else, and not receive news of a replica that has room.
             pending_request.routing_context.should_backoff = True
         if fingerprint := told.get("fingerprint"):
             replicas = _of_fingerprint(replicas, fingerprint)
@@ -79,12 +79,12 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]  # Ray's types are not 
                 self._index.reported(replica.replica_id, held)
 
     def _load(self, replica: Any) -> float:
-        """Return the requests in flight at a replica: what is known here, or what it has told."""
+        """Return the requests in flight at a replica: those known here, or its last report."""
         known = self.replica_queue_len_cache.get(replica.replica_id)
         return float(replica.routing_stats.get("ongoing", 0) if known is None else known)
 
 
 def _of_fingerprint(replicas: list[Any], fingerprint: str) -> list[Any]:
-    """Return the replicas with this fingerprint; all where none has it, so that one refuses."""
+    """Return the replicas with this fingerprint; all of them if none has it, so one refuses."""
     same = [one for one in replicas if one.replica_metadata.get("fingerprint") == fingerprint]
     return same or replicas

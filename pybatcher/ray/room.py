@@ -1,4 +1,4 @@
-"""`Room`: whose turn it is to be sent to replicas that were full a moment ago."""
+"""`Room`: the queue of requests that full replicas have refused."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections import deque
 
 __all__ = ["Room"]
 
-_PERIOD = 0.25  # seconds between tries, where nothing here says that a place is free
+_PERIOD = 0.25  # seconds between tries, if no event of this process indicates a free place
 
 
 class Room:
     """The requests of one process that full replicas have refused, the longest waiting first.
 
-    One tries again when another has ended or was taken, for then there may be room for more, and
-    every `_PERIOD`: places are freed by other processes, and by new replicas. So those that wait
-    cost next to nothing, however many they are, and nobody overtakes them. Made on its loop.
+    The first request tries again when another has ended or was accepted, as there may be room for
+    more, and every `_PERIOD`, because other processes and new replicas free places too. Waiting
+    costs almost nothing, whatever the number of requests, and no request overtakes another.
+    Constructed on its loop.
     """
 
     def __init__(self) -> None:
@@ -24,16 +25,16 @@ class Room:
         self._timer: asyncio.TimerHandle | None = None
 
     async def enter(self) -> None:
-        """Wait behind all that wait; return at once where nobody does."""
+        """Wait behind all waiting requests; return at once if there are none."""
         if self._waiting:
             await self._wait(is_first=False)
 
     async def refused(self) -> None:
-        """Wait to try again, before all others: it was this one's turn."""
+        """Wait to try again, before all others, since this request was first."""
         await self._wait(is_first=True)
 
     def try_next(self) -> None:
-        """Let the next one try: there may be room."""
+        """Let the next request try, because there may be room."""
         while self._waiting:
             if not (turn := self._waiting.popleft()).done():  # its task may be cancelled
                 turn.set_result(None)

@@ -1,8 +1,9 @@
 """`RoutedOutput`: one output, made by one replica, or by several if they die.
 
-What was delivered goes along as `output`; by schedule invariance another replica of the same
-fingerprint draws the tokens that the lost one would have drawn. A replica of another one refuses.
-An output that nobody reads leaves its replica, and goes on in the same way when it is read.
+Tokens that were delivered are sent along as `output`; by schedule invariance another replica of the
+same fingerprint generates the tokens that the lost one would have generated. A replica of another
+fingerprint refuses. A paused output, whose reader does not read, leaves its replica, and continues
+in the same way when it is read.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from .room import Room
 __all__ = ["RoutedOutput"]
 
 _LOGGER = logging.getLogger("pybatcher")
-_PATIENCE = 0.5  # seconds at a replica that nobody reads; a reader that is slow comes back before
+_PATIENCE = 0.5  # seconds at a replica while paused; a reader that is only slow returns earlier
 _GRACE = 2.0
 """Seconds past a deadline that a replica has to end the request itself."""
 
@@ -50,8 +51,8 @@ class RoutedOutput:
     """One sample of a call, from its submission to its end.
 
     prefix: hashes of the prompt's blocks, for the router.
-    room: of all outputs of the service.
-    clock: seconds, as of the entry.
+    room: the waiting room of all outputs of the service.
+    clock: seconds, the same clock as the entry's.
     """
 
     def __init__(
@@ -70,15 +71,16 @@ class RoutedOutput:
         self._telemetry = telemetry
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._deaths = 0  # of replicas, one after the other, without a new token
+        self._deaths = 0  # consecutive deaths of replicas without a new token
         self._is_read = asyncio.Event()
-        self._stay: asyncio.Timeout | None = None  # at a replica, for as long as somebody reads
+        # limits the time at a replica once the output is paused
+        self._stay: asyncio.Timeout | None = None
         if entry.backpressure is not None:
             entry.unwatch = entry.backpressure.watch(self._set_aside)
         self._set_aside(entry.backpressure is not None and entry.backpressure.is_paused)
 
     async def run(self) -> None:
-        """Fill the entry's reply. Raises nothing but the CancelledError of its own task."""
+        """Fill the entry's reply. Raises only the CancelledError of its own task."""
         deadline = self._entry.deadline
         left = None if deadline is None else deadline - self._clock() + _GRACE
         try:
@@ -88,7 +90,7 @@ class RoutedOutput:
                 while not is_over:
                     await self._is_read.wait()
                     is_over = await self._ended_by_a_replica()
-        except PybatcherError as error:  # before TimeoutError, which some of them are
+        except PybatcherError as error:  # before TimeoutError, since some of them are TimeoutErrors
             self._fail(error)
         except TimeoutError:
             self._expire()
@@ -105,7 +107,7 @@ class RoutedOutput:
                 self._entry.unwatch()
 
     def close(self) -> None:
-        """Fail the reply: the batcher is closed. The task has to be cancelled, too."""
+        """Fail the reply because the batcher is closed. The caller must also cancel the task."""
         why = "the batcher of replicas was closed before this request had ended"
         self._entry.reply.fail(BatcherClosedError(why))
 
@@ -132,12 +134,13 @@ class RoutedOutput:
         except QueueFullError as error:
             if entry.starts <= 1:
                 raise
-            # It was accepted once; all requests of a lost replica come at the same time.
+            # The request was accepted once, and all requests of a lost replica return at the same
+            # time.
             await asyncio.sleep(error.retry_after)
         return False
 
     async def _served_while_read(self) -> bool:
-        """Send the call to a replica. Return True at the end, False if nobody reads it."""
+        """Send the call to a replica. Return True at the end, False if the output was paused."""
         try:
             async with asyncio.timeout(None) as stay:
                 self._stay = stay
@@ -151,7 +154,7 @@ class RoutedOutput:
         return True
 
     def _set_aside(self, aside: bool) -> None:
-        """Have the output leave its replica soon, as nobody reads it, or have it come back."""
+        """Have the output leave its replica soon because it is paused, or have it return."""
         if aside:
             self._is_read.clear()
         else:
@@ -167,7 +170,8 @@ class RoutedOutput:
             return
         method = "generate" if call.chat is None else "chat"
         params = write_call(call, id=None, stream=True)
-        if not entry.num_tokens:  # whoever draws the first token may have any fingerprint
+        # the replica that samples the first token may have any fingerprint
+        if not entry.num_tokens:
             self._routing = replace(self._routing, fingerprint="")
         entry.starts += 1
         async with aclosing(self._replicas.stream(method, params, self._routing)) as answers:
@@ -178,7 +182,7 @@ class RoutedOutput:
         raise ReplicaLostError("its answer has no end")
 
     def _take(self, message: Message) -> bool:
-        """Take a message of a replica. Return True if it is the last one."""
+        """Process a message of a replica. Return True if it is the last one."""
         name, value = message
         if name == "began":
             self._routing = replace(self._routing, fingerprint=str(value))
@@ -204,13 +208,13 @@ class RoutedOutput:
     def _finish(self, result: Any) -> None:
         entry = self._entry
         if isinstance(result, dict):
-            result = {**result, "logprobs": None}  # the deltas had them
+            result = {**result, "logprobs": None}  # the deltas contained them
         whole = self._with_own_times(entry.whole(completion_from_wire(result), self._clock()))
         self._tell(whole.finish_reason, whole)
         entry.reply.finish(whole, entry.index)
 
     def _with_own_times(self, whole: Completion) -> Completion:
-        """Return the completion with times of this clock: a replica may be on another machine."""
+        """Return the completion with times of this clock; a replica may be on another machine."""
         entry, theirs, now = self._entry, whole.timeline, self._clock()
         times = tuple(entry.token_times)
         first = times[0] if times else now
@@ -228,7 +232,7 @@ class RoutedOutput:
         )
 
     def _expire(self) -> None:
-        """End an output past its deadline, whose replica has not done so."""
+        """End an output past its deadline, if its replica has not done so."""
         entry, now = self._entry, self._clock()
         if entry.token_ids:
             whole = entry.expired(now)
@@ -244,7 +248,7 @@ class RoutedOutput:
         self._entry.reply.fail(error)
 
     def _tell(self, reason: str, whole: Completion | None) -> None:
-        """Emit the event of the end, with times as they were here."""
+        """Emit the event of the end, with this process's times."""
         if not self._telemetry.has_handlers:
             return
         entry, now = self._entry, self._clock()

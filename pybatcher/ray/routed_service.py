@@ -34,12 +34,12 @@ T = TypeVar("T")
 
 _LOGGER = logging.getLogger("pybatcher")
 _ANY_TOKEN = 2**63  # only the replicas know the size of the vocabulary
-_MOST_BLOCKS = 4096  # of a prompt, for its routing
+_MOST_BLOCKS = 4096  # blocks of a prompt that are hashed for its routing
 _OF_ALL = (AddPrefix, ReadHealth, ReadStatistics, RemovePrefix)
 
 
 class RoutedService(RunningService):
-    """Sends calls and questions of its own loop to replicas. Made on that loop.
+    """Sends calls and questions of its own loop to replicas. Constructed on that loop.
 
     telemetry: gets an event at the end of each request, with times of this process's clock.
     """
@@ -65,7 +65,8 @@ class RoutedService(RunningService):
         timeout = check_timeout(call.timeout)
         deadline = None if timeout is None else now + timeout
         params = merge_params(call.params, call.sampling, vocab_size=_ANY_TOKEN)
-        # A template may read the clock, so a chat is rendered once; and the router needs tokens.
+        # A template may read the clock, so a chat is rendered once; the router also needs its
+        # tokens.
         tokens = await self._tokens_of(call, timeout)
         call = replace(call, content=tokens)
         output = [int(token) for token in call.output]
@@ -137,7 +138,7 @@ class RoutedService(RunningService):
     # -- inside -----------------------------------------------------------------------------
 
     async def _answer(self, codec: Codec[Any], params: list[Any]) -> Message:
-        """Ask a replica, one that has room if the model computes the answer."""
+        """Ask a replica; if the model computes the answer, one that has room."""
         if not issubclass(codec.question, CallOptions):
             return await self._replicas.ask(codec.method, params)
         try:
@@ -176,7 +177,7 @@ class RoutedService(RunningService):
 
     def _forget(self, entry: PendingGeneration) -> None:
         self._outputs.pop(entry.number, None)
-        if entry.reply.failed:  # the other samples of the reply are for nobody
+        if entry.reply.failed:  # the other samples of the reply have no reader
             self._cancel(entry.siblings)
         if not self._outputs:
             self._idle.set()
@@ -188,7 +189,7 @@ class RoutedService(RunningService):
 
 
 def _named(question: Question[Any]) -> Question[Any]:
-    """Return a question in which a prefix has a name: each replica would make up another."""
+    """Return a question in which a prefix has a name; each replica would generate another."""
     if isinstance(question, AddPrefix) and question.name is None:
         return replace(question, name=f"prefix-{secrets.token_hex(6)}")
     return question

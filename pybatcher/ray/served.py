@@ -1,4 +1,4 @@
-"""`ServedReplica` and `Ingress`: the classes that Ray Serve makes, each in processes of its own."""
+"""`ServedReplica` and `Ingress`: the classes that Ray Serve constructs in its processes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _BATCHER_FAILED = 70  # exit status, EX_SOFTWARE
 
 
 class ServedReplica(Replica):
-    """A `Replica` that opens its model when it is made.
+    """A `Replica` that opens its model when it is constructed.
 
     If the engine has failed for good, or hangs, the process exits before a caller gets an error:
-    another replica goes on with its requests, and Ray starts a new one.
+    another replica continues its requests, and Ray starts a new one.
 
-    model, options: of the `Batcher`.
+    model, options: arguments of the `Batcher`.
     """
 
     async def __init__(  # type: ignore[misc]  # Ray awaits it
@@ -38,8 +38,8 @@ class ServedReplica(Replica):
 class Ingress:
     """The ASGI application of `pybatcher.http` over replicas.
 
-    replicas: a handle of `ServedReplica`. model_name: for requests; None: the model's own.
-    options: of `pybatcher.http.application`.
+    replicas: a handle of `ServedReplica`. model_name: the name for requests; None: the model's own.
+    options: options of `pybatcher.http.application`.
     """
 
     async def __init__(  # type: ignore[misc]  # Ray awaits it
@@ -59,6 +59,6 @@ class Ingress:
 
 
 def _give_up(error: PybatcherError) -> NoReturn:
-    """Exit at once: by `on_failure`, before the callers get the error."""
+    """Exit at once. `on_failure` calls it before the callers get the error."""
     _LOGGER.critical("replica %d ends: %s", os.getpid(), error)
     os._exit(_BATCHER_FAILED)

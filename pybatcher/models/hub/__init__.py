@@ -1,7 +1,7 @@
 """Models by their names on the Hugging Face hub: from its cache on this machine, or downloaded.
 
-Imports only the standard library and, for a download, `huggingface_hub`: the sidecar's front finds
-models without opening them.
+Imports only the standard library and, for a download, `huggingface_hub`: the sidecar's front
+resolves models without opening them.
 """
 
 from __future__ import annotations

@@ -23,11 +23,11 @@ _TIMEOUT = 10.0  # seconds to wait for an answer
 
 
 def download(name: HubName, cache: Path, progress: Progress | None) -> Path:
-    """Download the files of a model that are not in the cache yet; return where it is.
+    """Download the files of a model that are not in the cache yet; return the model's path.
 
-    Within a call, a file whose connection broke goes on where it ended; in another one, it begins
-    again and whole files do not. Raises ModelFormatError where the model cannot be had, and what
-    `progress` raises.
+    Within a call, a file whose connection broke resumes where it ended; a later call begins such a
+    file again, and skips whole files. Raises ModelFormatError if the model is not available, and
+    the exceptions of `progress`.
     """
     with _told(name):
         import huggingface_hub
@@ -64,7 +64,7 @@ class _Download:
         gguf = chosen_gguf([*self._sizes], self._name)
         if gguf is not None:
             return self._get([gguf])[0]
-        # Weights come last: where they are in the cache, the files beside them are too.
+        # Weights come last, so weights in the cache imply that the files beside them are there too.
         small = self._get(small_files(self._sizes, self._name))
         weights = [WEIGHTS]
         if WEIGHTS not in self._sizes:
@@ -119,16 +119,16 @@ class Counter:
         pass
 
     def update(self, n: float = 1) -> None:
-        """Count `n` bytes more; fewer, where the hub begins a file again."""
+        """Count `n` more bytes; negative if the hub begins a file again."""
         self._n += int(n)
         self._report(self._n)
 
     def close(self) -> None:
-        """Do nothing: there is nothing to be shown or freed."""
+        """Do nothing, since there is nothing to show or free."""
 
 
 class _EndedByCaller(BaseException):
-    """`progress` raised an exception: it ends the download, whatever the library catches."""
+    """Ends the download with an exception of `progress`, whatever the library catches."""
 
     def __init__(self, reason: BaseException) -> None:
         self.reason = reason
@@ -136,7 +136,7 @@ class _EndedByCaller(BaseException):
 
 @contextlib.contextmanager
 def _told(name: HubName) -> Iterator[None]:
-    """Raise a ModelFormatError, with the way out, for the errors of the library."""
+    """Convert errors of the library to a ModelFormatError that names the remedy."""
     shown = short(name.text)
     try:
         yield
@@ -149,7 +149,7 @@ def _told(name: HubName) -> Iterator[None]:
             f"{shown}: no such directory or GGUF file here, and as a name on the Hugging Face hub "
             f"it is not in the cache; to download it: {install_extra('hub')}"
         ) from error
-    except Exception as error:  # of the library, of its HTTP client, of the disk
+    except Exception as error:  # from the library, its HTTP client or the disk
         raise ModelFormatError(f"{shown}: {_reason(error, name)}") from error
 
 

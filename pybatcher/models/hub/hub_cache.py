@@ -1,7 +1,7 @@
 """The hub's cache on this machine: snapshots of repositories, read without `huggingface_hub`.
 
 Its layout is documented: models--ORG--NAME/refs/REVISION has a commit, snapshots/COMMIT the files.
-https://huggingface.co/docs/huggingface_hub/guides/manage-cache
+    https://huggingface.co/docs/huggingface_hub/guides/manage-cache
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _TRUE = {"1", "ON", "YES", "TRUE"}
 class Found:
     """A model in the cache.
 
-    path: of the directory, or of the GGUF file.
-    is_whole: False where a file that most models have is not there, and may have been lost.
+    path: the path of the directory, or of the GGUF file.
+    is_whole: False if a file that most models have is absent, and may have been lost.
     """
 
     path: Path
@@ -36,7 +36,7 @@ class Found:
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder of the cache, by the variables that `huggingface_hub` reads."""
+    """Return the folder of the cache, from the variables that `huggingface_hub` reads."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if environment.get(variable):
             return Path(environment[variable]).expanduser().absolute()
@@ -47,25 +47,25 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
 
 
 def is_offline(environment: Mapping[str, str]) -> bool:
-    """True if a variable says that nothing may be downloaded."""
+    """True if a variable forbids downloads."""
     variables = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     return any(environment.get(name, "").upper() in _TRUE for name in variables)
 
 
 def find_cached(name: HubName, cache: Path) -> Found | None:
-    """Return the model that a name stands for; None where its weights are not all in the cache."""
+    """Return the model that a name stands for; None unless all its weights are in the cache."""
     folder = cache / name.folder
     try:
         commit = _commit(folder, name.revision)
         if commit is None:
             return None
         return _model(folder / "snapshots" / commit, name)
-    except (OSError, ValueError, RecursionError):  # no access, or no JSON
+    except (OSError, ValueError, RecursionError):  # no access, or invalid JSON
         return None
 
 
 def write_ref(name: HubName, cache: Path, commit: str) -> None:
-    """Note which commit the revision is, as `huggingface_hub` does."""
+    """Record the commit of the revision, as `huggingface_hub` does."""
     revision = name.revision or "main"
     if COMMIT.fullmatch(revision):
         return

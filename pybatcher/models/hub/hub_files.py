@@ -1,4 +1,4 @@
-"""Which files of a repository are downloaded: never code, never a pickle."""
+"""The files of a repository that are downloaded: never code, never a pickle."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SMALL = (
     INDEX,
 )
 _PART_OF_SEVERAL = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
-_MOST_NAMES = 12  # of files, in a message
+_MOST_NAMES = 12  # file names in a message
 
 
 def small_files(files: Iterable[str], name: HubName) -> list[str]:
@@ -58,7 +58,7 @@ def small_files(files: Iterable[str], name: HubName) -> list[str]:
 
 
 def names_in_index(index: object) -> list[str]:
-    """Return the files that an index of weights names; none where one of them is no plain name."""
+    """Return the files that an index of weights names; none if one of them is no plain name."""
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     names = set(weight_map.values()) if isinstance(weight_map, dict) else set()
     if not all(isinstance(name, str) and _is_weights(name) for name in names):
@@ -67,9 +67,9 @@ def names_in_index(index: object) -> list[str]:
 
 
 def chosen_gguf(files: Sequence[str], name: HubName) -> str | None:
-    """Return the one GGUF file that a name stands for; None where it stands for a directory.
+    """Return the one GGUF file that a name stands for; None if it stands for a directory.
 
-    Raises ModelFormatError where it stands for none, or for several.
+    Raises ModelFormatError if it matches no file, or several.
     """
     ggufs = [file for file in files if file.endswith(".gguf") and is_plain_path(file)]
     has_weights = bool({WEIGHTS, INDEX} & set(files))
@@ -94,7 +94,7 @@ def chosen_gguf(files: Sequence[str], name: HubName) -> str | None:
 
 
 def matching(files: Iterable[str], kind: str | None) -> list[str]:
-    """Return the models among GGUF files: all, or those whose name has this kind of weights."""
+    """Return the models among GGUF files: all, or those whose names contain `kind`."""
     models = [file for file in files if not file.rsplit("/", 1)[-1].startswith("mmproj")]
     if kind is None:
         return models

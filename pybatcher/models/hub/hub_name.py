@@ -1,4 +1,4 @@
-"""`HubName`: what a name of a model on the hub says, and how it differs from a path."""
+"""`HubName`: parses names of models on the hub, and distinguishes them from paths."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class HubName:
 
     repo: "org/name".
     revision: a branch, a tag or a commit; None: the branch "main".
-    file: path of one GGUF file in the repository; None: not said.
-    kind: part of the name of a GGUF file, as "Q4_K_M"; None: not said.
+    file: path of one GGUF file in the repository; None if the name has none.
+    kind: part of the name of a GGUF file, such as "Q4_K_M"; None if the name has none.
     text: the name as it was given, for messages.
     """
 
@@ -45,7 +45,7 @@ class HubName:
 
 
 def hub_name(text: str) -> HubName | None:
-    """Return the name that a text is; None for a text that can only be a path.
+    """Return the parsed name; None for a text that can only be a path.
 
     Raises ModelFormatError for a text that begins with "hf:" and is no name.
     """
@@ -59,12 +59,12 @@ def hub_name(text: str) -> HubName | None:
 
 
 def is_plain_path(file: str) -> bool:
-    """True for a path that stays in its folder, of names without special characters."""
+    """True for a path that stays in its folder, with names without special characters."""
     return all(_FILE_PART.fullmatch(part) and ".." not in part for part in file.split("/"))
 
 
 def _is_name(found: re.Match[str], explicit: bool) -> bool:
-    """Apply the hub's rules for names, and those that tell a name from a path."""
+    """Apply the hub's rules for names, and the rules that distinguish a name from a path."""
     repo, file = found["repo"], found["file"]
     if any(mark in repo for mark in ("--", "..")) or repo.endswith((".git", ".ipynb")):
         return False

@@ -1,4 +1,4 @@
-"""`find_model`: where a model is, of which a path or a name on the hub was given."""
+"""`find_model`: resolves a path or a name on the hub to the path of a model."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["absolute_model", "find_model", "name_of"]
 def find_model(model: str | os.PathLike[str], progress: Progress | None = None) -> Path:
     """Return the path of a model: of a directory or a GGUF file.
 
-    model: a path, or a name on the hub, as "Qwen/Qwen3-0.6B". A path that exists wins, and what
-        can only be a path is returned as it is, whether it exists or not.
-    progress: called while files are downloaded, with the bytes that are there and all of them.
+    model: a path, or a name on the hub, such as "Qwen/Qwen3-0.6B". An existing path wins; a text
+        that can only be a path is returned unchanged, whether it exists or not.
+    progress: called while files are downloaded, with the bytes so far and the total.
 
-    A name is looked for in the hub's cache. What is not there is downloaded, and never again:
-    neither by this process nor by others. Raises ModelFormatError for a name without a model.
+    A name is looked up in the hub's cache. Missing files are downloaded once, for this and all
+    other processes. Raises ModelFormatError for a name without a model.
     """
     if not isinstance(model, str) or _exists(model):
         return Path(model)
@@ -43,11 +43,11 @@ def find_model(model: str | os.PathLike[str], progress: Progress | None = None) 
     except ModelFormatError:
         if found is None:
             raise
-        return found.path  # what is not there may be in no version of it
+        return found.path  # the missing file may be in no version of the model
 
 
 def absolute_model(model: str, folder: Path) -> str:
-    """Return a path as an absolute one, relative to `folder`; a name on the hub as it is.
+    """Return a path as an absolute one, relative to `folder`; a name on the hub unchanged.
 
     Raises ModelFormatError for a text that begins with "hf:" and is no name.
     """
@@ -56,7 +56,7 @@ def absolute_model(model: str, folder: Path) -> str:
 
 
 def name_of(path: Path) -> str:
-    """Return the name of a model in a directory, for people: of the repository, in the cache."""
+    """Return the display name of a model in a directory: in the cache, its repository's name."""
     origin = origin_of(path)
     return path.name if origin is None else origin.split("@")[0].rsplit("/", 1)[-1]
 
