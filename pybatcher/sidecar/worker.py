@@ -106,7 +106,8 @@ class Worker:
     async def _open(self, params: list[Any]) -> dict[str, Any]:
         spec = WorkerSpec.from_wire(params[0])
         self._beat_period = spec.beat_period
-        self._beat_timer.cancel()  # its period, before `open`, may be longer than the hang timeout
+        # before `open`, the timer's period may be longer than the hang timeout
+        self._beat_timer.cancel()
         self._beat()
         batcher = Batcher(
             spec.model,
@@ -126,11 +127,11 @@ class Worker:
         }
 
     def _note_loading(self, done: int, total: int) -> None:
-        """Note how many of how many bytes are loaded. Called on the thread that loads."""
+        """Record how many of the bytes are loaded. Called on the thread that loads."""
         self._loading = (done, total)
 
     def _beat(self) -> None:
-        """Send a heartbeat: whether the engine has a job, how far it has come, and all counts.
+        """Send a heartbeat: whether the engine has a job, its progress, and all counts.
 
         Sent from the event loop, so that a loop that is stuck sends none. Tokenizing a prompt is no
         job of the engine: it may take any time, and is no hang. Without a request in flight and
@@ -151,7 +152,7 @@ def _give_up(error: PybatcherError) -> NoReturn:
     """Exit the process at once. The front starts another worker for the calls in flight."""
     try:
         _LOGGER.critical("worker %d: %s", os.getpid(), error)
-    finally:  # also where the log cannot be written
+    finally:  # also if the log cannot be written
         os._exit(_BATCHER_FAILED)
 
 
@@ -164,7 +165,7 @@ def main() -> None:
     """Run the worker: the entry point of `python -m`."""
     guard_child()
     set_up_logs(sys.argv[2], sys.argv[3])
-    import_module("pybatcher.engine")  # now, and not while a caller waits
+    import_module("pybatcher.engine")  # now, so that no caller waits for the import
     run(_serve(int(sys.argv[1])))
 
 

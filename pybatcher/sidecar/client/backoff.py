@@ -10,9 +10,9 @@ __all__ = ["Backoff"]
 class Backoff:
     """Delays of 0 at first, then doubling up to a longest one, each shortened at random (jitter).
 
-    With jitter, the many clients of a server that restarts do not all come at once. The delays
-    begin anew when the last try is longer ago than the longest delay: so a client that has not
-    tried for a while does not wait, and one whose server takes connections and drops them at once
+    Because of the jitter, the many clients of a server that restarts do not all come at once. The
+    delays begin anew when the last try is longer ago than the longest delay: a client that has not
+    tried for a while does not wait, but one whose server accepts connections and drops them at once
     does.
 
     longest: the longest delay in seconds, before it is shortened by up to a half.
@@ -28,7 +28,7 @@ class Backoff:
         self._last_try = 0.0
 
     def delay(self, now: float) -> float:
-        """Return the seconds from `now` (of any clock) to the next try, and count that as made."""
+        """Return the seconds from `now` (of any clock) to the next try, and count that try."""
         if now - self._last_try > self._longest:
             self._n_tries = 0
         wait = 0.0

@@ -23,10 +23,9 @@ class BlockingClient(BlockingCalls[Client]):
         with BlockingClient("/run/user/1000/pybatcher.sock") as client:
             answer = client.generate("Once upon a time", max_tokens=64)
 
-    Threads that call it at the same time are served at the same time. A call that is
-    interrupted (Ctrl-C) cancels its request. Without a `close`, the client is closed, without
-    draining, when it is collected or the interpreter exits. Arguments and errors are those of
-    `Client`.
+    Calls of several threads are served at the same time. A call that is interrupted (Ctrl-C)
+    cancels its request. Without a `close`, the client is closed, without draining, when it is
+    garbage-collected or the interpreter exits. Arguments and errors are those of `Client`.
     """
 
     _own_name = "client"

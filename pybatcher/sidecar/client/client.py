@@ -30,7 +30,7 @@ _CONNECT_TIMEOUT = 10.0
 _ABSENT_TIMEOUT = 1.0
 """Seconds that `start` waits for a socket that no process listens on, until a sidecar starts."""
 
-_LONGEST_PATH = 107  # bytes; of a unix socket's address
+_LONGEST_PATH = 107  # bytes of a unix socket's address
 
 
 class Client(AnyBatcher):
@@ -39,23 +39,23 @@ class Client(AnyBatcher):
         async with Client("/run/user/1000/pybatcher.sock") as client:
             answer = await client.generate("Once upon a time", max_tokens=64)
 
-    path: of the sidecar's socket; None: $PYBATCHER_SOCKET, or pybatcher.sock in
-        $XDG_RUNTIME_DIR, which is where `pybatcher serve` puts it.
+    path: path of the sidecar's socket; None: $PYBATCHER_SOCKET, or pybatcher.sock in
+        $XDG_RUNTIME_DIR, the default of `pybatcher serve`.
     idempotent: calls in flight when the connection is lost are sent again over the next one, with
-        the tokens they have, and give the output that they would have given. False: they fail
-        with ConnectionLostError, and no call runs twice.
-    connect_timeout: seconds that `start`, and a call without a connection, wait for one before
-        they raise ConnectionLostError. None: 10, but `start` waits only 1 for a socket that does
-        not exist or that no process listens on.
+        the tokens they have, and give the same output as without the loss. False: they fail with
+        ConnectionLostError, and no call runs twice.
+    connect_timeout: seconds that `start`, and a call without a connection, wait for one before they
+        raise ConnectionLostError. None: 10, but `start` waits only 1 for a socket that does not
+        exist or that no process listens on.
 
     Many calls share the connection. If it is lost, a new one is made for the next call, or for
-    attached handlers. `statistics`, `health` and `prefixes` fetch their values, so they have to be
+    attached handlers. `statistics`, `health` and `prefixes` fetch their values, so they must be
     awaited; they are those of the sidecar and of all its clients. `attach` gets the events of all
     clients too, with times of the sidecar's clock, and no events while there is no connection.
-    `health` raises ConnectionLostError where there is no sidecar. Prefixes that were added are
-    added again after a reconnect, and the sidecar drops them when the client closes.
+    `health` raises ConnectionLostError without a sidecar. Prefixes are added again after a
+    reconnect, and the sidecar drops them when the client closes.
 
-    Belongs to the event loop and to the process it was started in. Raises ConfigError for
+    A client belongs to the event loop and to the process that started it. Raises ConfigError for
     arguments that cannot work.
     """
 
@@ -127,11 +127,11 @@ class Client(AnyBatcher):
     async def reload(self, **changes: Any) -> dict[str, Any]:
         """Have the sidecar open another model, or the same with other options.
 
-        changes: `model`, `system_prompt` and options of a `Batcher`, by name; all others stay as
-            they are. Requests in flight are finished by the old worker.
+        changes: `model`, `system_prompt` and options of a `Batcher`, by name; all others stay
+            unchanged. The old worker finishes the requests in flight.
 
         Returns the description of the new worker once it serves. Raises the errors of opening a
-        batcher with these changes (ConfigError, ModelFormatError, ...); then the old one goes on.
+        batcher with these changes (ConfigError, ModelFormatError, ...); then the old one continues.
         """
         return await self._ask(Reload(changes))
 

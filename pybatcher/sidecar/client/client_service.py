@@ -42,11 +42,12 @@ T = TypeVar("T")
 class ClientService(RunningService):
     """Sends calls of its own loop and process to the sidecar at the other end of a socket.
 
-    A call without a connection waits for one, `connect_timeout` seconds at most. Calls in flight
-    when the connection is lost are sent again over the next one if the client is `idempotent`;
-    they wait as long for it.
+    A call without a connection waits for one, at most `connect_timeout` seconds. Calls in flight
+    when the connection is lost are sent again over the next one if the client is `idempotent`; they
+    wait for it equally long.
 
-    Made on the event loop it is to run on. greeting: the answer of the other end to `hello`.
+    Construct it on the event loop that it runs on. greeting: the answer of the other end to
+        `hello`.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class ClientService(RunningService):
     # -- life -------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect. Raises ConnectionLostError where no sidecar answers in time."""
+        """Connect. Raises ConnectionLostError if no sidecar answers in time."""
         await self._connector.first_connection(self._connect_timeout, self._absent_timeout)
 
     @override
@@ -118,7 +119,7 @@ class ClientService(RunningService):
             self._hang_up()
 
     def check_home(self) -> None:
-        """Raise an error in another process or loop than the one the client was started in."""
+        """Raise an error in a process or loop other than the one that started the client."""
         if os.getpid() != self._pid:
             raise BatcherClosedError(
                 f"the client was started in process {self._pid} and this is a fork of it, which "
@@ -161,7 +162,9 @@ class ClientService(RunningService):
     # -- events -----------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Ask for events, or for none, after handlers changed. From any thread; never waits."""
+        """Subscribe to events, or unsubscribe, after handlers changed. From any thread; never
+        waits.
+        """
         with suppress(RuntimeError):  # the loop is closed: there are no more events
             self._loop.call_soon_threadsafe(self._watch_if_needed)
 
@@ -213,7 +216,7 @@ class ClientService(RunningService):
         return link
 
     async def _greet(self) -> tuple[Link, Mapping[str, Any]]:
-        """Connect and say `hello`. Return the link and the answer."""
+        """Connect and send `hello`. Return the link and the answer."""
         lost: asyncio.Future[ConnectionLostError] = self._loop.create_future()
         link = Link(
             peer=str(self._path),
@@ -233,7 +236,7 @@ class ClientService(RunningService):
 
         def hang_up() -> None:
             link.close()
-            with suppress(OSError):  # a fork may hold the socket too: `close` would not end it
+            with suppress(OSError):  # a fork may hold the socket too, so `close` would not end it
                 sock.shutdown(socket.SHUT_RDWR)
 
         self._lost, self._hang_up = lost, hang_up
@@ -258,7 +261,7 @@ class ClientService(RunningService):
         if method == "refused" and params:
             self._refusal = str(params[0])
         self._remote.take_notification(method, params)
-        self._remote.watch_if_needed()  # a handler that raised was detached
+        self._remote.watch_if_needed()  # in case a handler that raised was detached
 
     def _link_lost(self, lost: asyncio.Future[ConnectionLostError]) -> None:
         error = lost.result()
@@ -267,7 +270,7 @@ class ClientService(RunningService):
         self._reconnect_if_needed()
 
     def _new_remote(self) -> RemoteService:
-        """Make a service whose calls have new numbers, so that a late `cancel` meets no other."""
+        """Make a service whose calls have new numbers, so that a late `cancel` hits no other."""
         pending = PendingCalls(
             replays=self._idempotent, on_work=self._reconnect_if_needed, numbers=self._numbers
         )

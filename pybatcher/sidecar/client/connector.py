@@ -24,9 +24,9 @@ class Connector(Generic[_C]):
     connect: tries once. After any exception of it, the next try follows.
     try_timeout: seconds that one try may take.
     is_wanted: returns True if a connection is needed without a waiting call.
-    longest_delay: seconds between two tries at most. Less than what calls wait, so that each call
+    longest_delay: most seconds between two tries. Less than the wait of calls, so that each call
         sees a try.
-    random: of the delays between tries.
+    random: generator of the delays between tries.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Connector(Generic[_C]):
         return self._connection is not None
 
     async def connection(self, timeout: float) -> _C:  # noqa: ASYNC109
-        """Return the connection; make one within `timeout` seconds where there is none.
+        """Return the connection; make one within `timeout` seconds if there is none.
 
         Raises ConnectionLostError, BatcherClosedError after `close`.
         """
@@ -94,7 +94,7 @@ class Connector(Generic[_C]):
         return await self.connection(timeout - absent_timeout)
 
     def lost(self, error: BaseException) -> None:
-        """Note that the connection was lost. error: the reason."""
+        """Record that the connection was lost. error: the reason."""
         self._connection = None
         self._cause = error
         self.wake()
@@ -139,7 +139,7 @@ class Connector(Generic[_C]):
     def _unreachable(self, timeout: float) -> ConnectionLostError:
         now, began, cause = self._loop.time(), self._try_began, self._cause
         if began is not None and now - began >= min(timeout / 2, _SILENCE):
-            cause = None  # of an earlier try
+            cause = None  # the cause belongs to an earlier try
         why = "it is there and does not answer, it may be opening its model"
         if cause is not None and not isinstance(cause, TimeoutError):
             why = str(cause) or type(cause).__name__

@@ -12,10 +12,10 @@ __all__ = ["read_api_keys"]
 
 
 def read_api_keys(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Return the keys of a file: one a line. Empty lines and those that begin with # are skipped.
+    """Return the keys of a file: one a line. Empty lines and lines that begin with # are skipped.
 
-    The file must not be open to others; nor to its group, if it belongs to this user. (One of
-    another user, as root, may be meant for the group of a service.) Raises ConfigError.
+    The file must not be open to others; nor to its group, if it belongs to this user. (A file of
+    another user, such as root, may be meant for the group of a service.) Raises ConfigError.
     """
     name = f"api_key_file '{Path(path)}'"
     try:

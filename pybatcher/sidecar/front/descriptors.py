@@ -1,4 +1,4 @@
-"""`allow_descriptors`: the process's limit of open files, as far as its connections need it."""
+"""`allow_descriptors`: raises the limit of open files to what the connections need."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _LOGGER = logging.getLogger("pybatcher.sidecar")
 def allow_descriptors(n_connections: int) -> None:
     """Raise the soft limit of open files so that there is one for each connection.
 
-    It is never lowered, and goes no further than the system allows: where that is too little, the
-    log has a warning, as connections then fail that `max_connections` allows.
+    It is never lowered, and goes no further than the system allows: if that is too little, the log
+    has a warning, since connections then fail that `max_connections` allows.
     """
     wanted = n_connections + _OTHERS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -24,7 +24,7 @@ def allow_descriptors(n_connections: int) -> None:
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    except ValueError:  # macOS allows fewer than its hard limit says (kern.maxfilesperproc)
+    except ValueError:  # macOS allows fewer than its hard limit (kern.maxfilesperproc)
         allowed = soft
     if allowed < wanted:
         _LOGGER.warning(

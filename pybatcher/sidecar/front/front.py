@@ -33,11 +33,12 @@ _LOGGER = logging.getLogger("pybatcher.sidecar")
 
 
 class Front(CallService):
-    """Hands calls to the current worker supervisor; after a `reload` that is another one.
+    """Passes calls to the current worker supervisor; a `reload` replaces it.
 
     `ask` answers questions about the front itself, and passes on the rest.
     n_connections: returns the number of connected clients.
-    failed: a future of why no worker can be started any more. A `reload` that works makes another.
+    failed: a future of the reason why no worker can be started any more. A successful `reload`
+        replaces it.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Front(CallService):
         self._telemetry = Telemetry(time.monotonic)
         self._reloading = asyncio.Lock()
         self._supervisors: dict[WorkerSupervisor, asyncio.Task[None]] = {}
-        self._past = Totals(no_counts())  # of supervisors that have ended
+        self._past = Totals(no_counts())  # totals of supervisors that have ended
         self.failed: asyncio.Future[PybatcherError] = self._loop.create_future()
         self._own_answers: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Describe: self._describe,
@@ -73,7 +74,7 @@ class Front(CallService):
         return sum(supervisor.remote.pending.n_in_flight for supervisor in self._supervisors)
 
     async def opened(self) -> dict[str, Any]:
-        """Wait until the first worker serves and return its description. Raises why it cannot."""
+        """Wait until the first worker serves and return its description. Raises its error."""
         return await asyncio.shield(self._current.opened)
 
     async def close(self, error: PybatcherError) -> None:
@@ -92,12 +93,12 @@ class Front(CallService):
     ) -> dict[str, Any]:
         """Open another model, or the same with other options, move new calls there, drain.
 
-        changes: `model`, `system_prompt` and options of the batcher, by name; all others stay as
-            they are.
-        spec: what is changed; None: what is served now.
-        config: of the new supervisor, and all after it; None: as it is.
-        There are two workers while the first one is drained. Raises the errors of opening a
-        batcher with these changes; then the first worker goes on.
+        changes: `model`, `system_prompt` and options of the batcher, by name; all others stay
+            unchanged.
+        spec: the specification to change; None: the current one.
+        config: configuration of the new supervisor, and all later ones; None: unchanged.
+        There are two workers while the first one is drained. Raises the errors of opening a batcher
+        with these changes; then the first worker continues.
         """
         async with self._reloading:
             before, after = self._current, None
@@ -175,7 +176,7 @@ class Front(CallService):
     async def _statistics(self, _: ReadStatistics) -> SidecarStatistics:
         """Return the counts of all workers since the start."""
         await asyncio.gather(*(supervisor.refresh_counts() for supervisor in self._supervisors))
-        # From here on nothing is awaited: all counts are read at one moment, and none twice.
+        # Nothing is awaited from here on: all counts are read at one moment, and none twice.
         totals = sum((supervisor.totals() for supervisor in self._supervisors), self._past)
         return SidecarStatistics(
             **asdict(totals.counts),

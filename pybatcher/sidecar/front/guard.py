@@ -19,11 +19,11 @@ The front acts on them: it drains, or reloads, and needs its worker for that.
 """
 
 PARENT_VARIABLE = "PYBATCHER_FRONT_PID"
-"""The environment variable in which a front tells its worker the process id of the front."""
+"""The environment variable by which a front passes its process id to its worker."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PARENT_IS_GONE = 3  # exit status; no parent is left to read it
-_PAUSE = 1.0  # seconds between two looks at who the parent is
+_PAUSE = 1.0  # seconds between two checks of the parent
 
 
 def guard_child() -> None:
@@ -40,10 +40,10 @@ def guard_child() -> None:
     if sys.stderr is not None:
         faulthandler.enable()
     if sys.platform == "linux":
-        # Where the kernel refuses this, EOF on the socket to the front ends the process, later.
+        # If the kernel refuses this, EOF on the socket to the front ends the process, later.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
-    # Asked for after prctl, which says nothing of a front that ended before it. Whether the
-    # parent is process 1 would be no sign: in a container the front itself may be that.
+    # Read after prctl, which does not report a front that ended before it. Whether the parent is
+    # process 1 would be no sign: in a container the front itself may be that.
     front = os.environ.pop(PARENT_VARIABLE, None)
     if front is None:
         return
@@ -57,7 +57,7 @@ def guard_child() -> None:
 
 
 def _end_without(parent: int) -> None:
-    """End this process once it has another parent: what Linux is asked for above."""
+    """End this process once it has another parent, which Linux does by prctl above."""
     while os.getppid() == parent:
         time.sleep(_PAUSE)
     os._exit(_PARENT_IS_GONE)

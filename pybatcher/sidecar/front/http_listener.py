@@ -1,4 +1,4 @@
-"""`HttpListener`: clients that speak HTTP, over TCP or a unix socket."""
+"""`HttpListener`: serves clients over HTTP, on TCP or a unix socket."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _LOGGER = logging.getLogger("pybatcher.sidecar")
 class HttpListener(Listener):
     """Serves the application of `pybatcher.http` over the front's own calls.
 
-    Made with sockets that listen already. Raises ConfigError where there can be none, where the
-    keys cannot be read, where others than processes of this machine could connect without one, and
-    without the packages of the extra `http`.
+    Constructed with sockets that already listen. Raises ConfigError if a socket cannot be opened,
+    if the keys cannot be read, if other machines could connect without a key, and without the
+    packages of the extra `http`.
     """
 
     def __init__(self, config: ServeConfig) -> None:
@@ -82,9 +82,9 @@ class HttpListener(Listener):
         return 0 if self._server is None else self._server.n_connections
 
     def read_keys(self, config: ServeConfig) -> tuple[str, ...] | None:
-        """Return the keys that the file of the configuration has now; None: it names none.
+        """Return the current keys in the file of the configuration; None if it names no file.
 
-        Raises ConfigError, also where others than processes of this machine could do without one.
+        Raises ConfigError, also if other machines could connect without a key.
         """
         if config.api_key_file is not None:
             return read_api_keys(config.api_key_file)
@@ -97,10 +97,10 @@ class HttpListener(Listener):
         )
 
     def use_keys(self, keys: tuple[str, ...] | None) -> None:
-        """Ask new requests for one of these keys; None: for none."""
+        """Require one of these keys from new requests; None requires none."""
         self._known_keys.replace(keys)
         if self._watchers is not None:
-            self._watchers.send_away()  # they come back with a key that is known now
+            self._watchers.send_away()  # the page reconnects with a key that is valid now
 
     @override
     def use(self, config: ServeConfig) -> None:
@@ -160,7 +160,7 @@ class HttpListener(Listener):
     # -- clients ----------------------------------------------------------------------------
 
     def _may(self, transport: asyncio.BaseTransport) -> bool:
-        """Return whether a new connection is taken: over a unix socket, by its user."""
+        """Return whether a new connection is accepted; over a unix socket, by its user."""
         sock = transport.get_extra_info("socket")
         if sock.family != socket.AF_UNIX:
             return True
@@ -173,7 +173,7 @@ class HttpListener(Listener):
 
 
 def _import_http() -> None:
-    """Raise ConfigError without the packages that HTTP takes."""
+    """Raise ConfigError without the packages that HTTP needs."""
     try:
         from ...http.server import http_server as _  # noqa: F401
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""`Listener`: one way in which clients reach the front, from its socket to its last connection."""
+"""`Listener`: a way in which clients reach the front, from its socket to its last connection."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["Listener"]
 
 
 class Listener(ABC):
-    """Takes clients of one protocol, from `start` until `close_soon`. For the loop of the front."""
+    """Accepts clients of one protocol, from `start` until `close_soon`. For the front's loop."""
 
     @property
     @abstractmethod
     def addresses(self) -> Mapping[str, str]:
-        """Where it listens, by the name of the address in the log: a path, or a URL."""
+        """The addresses it listens on, by their names in the log: a path, or a URL."""
 
     @property
     @abstractmethod
@@ -34,14 +34,14 @@ class Listener(ABC):
 
     @abstractmethod
     def use(self, config: ServeConfig) -> None:
-        """Serve those whom this configuration lets in, and cut the connections of other users.
+        """Apply the access rules of this configuration, and cut connections that it does not allow.
 
-        Its other options stay as they were at the start.
+        Other options stay as they were at the start.
         """
 
     @abstractmethod
     def close_soon(self) -> None:
-        """Refuse new connections, and close each of the others when its calls have ended."""
+        """Refuse new connections, and close each open one when its calls have ended."""
 
     @abstractmethod
     async def gone(self) -> None:

@@ -1,8 +1,8 @@
-"""The unix socket that a server listens on: where it may lie, when it replaces another, its end.
+"""The unix socket that a server listens on: its directory, its replacement, and its removal.
 
 The directory guards the socket: a user who can write there could put another socket in its place.
-Two servers that start at once take turns by a lock on that directory, so that neither takes the
-other's new socket for a stale one.
+    Two servers that start at once take turns by a lock on that directory, so that neither takes the
+    other's new socket for a stale one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..session.peers import peer_credentials
 
 __all__ = ["ListeningSocket", "inherited_socket", "open_socket"]
 
-# Bytes: sun_path has one more, and the last one is 0.
+# Bytes; sun_path has one more, and the last one is 0.
 _LONGEST_PATH = 103 if sys.platform == "darwin" else 107
 _FIRST_INHERITED = 3  # SD_LISTEN_FDS_START
 _LOCK_TIMEOUT = 5.0  # seconds; a start holds the lock for a moment
@@ -31,18 +31,19 @@ _LOCK_PAUSE = 0.01  # seconds
 
 
 class ListeningSocket:
-    """A listening socket, and its file where this process has made it.
+    """A listening socket, and its file if this process has made it.
 
     sock: listens, non-blocking.
-    path: of the file that `close` removes; None for a socket that was inherited.
+    path: path of the file that `close` removes; None for a socket that was inherited.
     """
 
     def __init__(self, sock: socket.socket, path: Path | None = None) -> None:
         self.sock = sock
         self.path = path
         self._made = None if path is None else os.lstat(path)
-        # Holds the file's inode, whose number could otherwise be given to a successor's file
-        # once the socket is closed: then `close` would remove that file. APFS gives none twice.
+        # Keeps the file's inode in use, whose number could otherwise be reused for a successor's
+        # file once the socket is closed: then `close` would remove that file. APFS reuses no
+        # numbers.
         self._inode: int | None = None
         if path is not None and sys.platform == "linux":
             self._inode = os.open(path, os.O_PATH | os.O_NOFOLLOW)
@@ -50,18 +51,19 @@ class ListeningSocket:
     def admit(self, allow_uids: Collection[int]) -> None:
         """Let every user connect, or only this one, as `open_socket` does with these uids."""
         if self.path is not None:
-            with contextlib.suppress(FileNotFoundError):  # nobody can connect any more
+            # the file is gone, so no client can connect
+            with contextlib.suppress(FileNotFoundError):
                 os.chmod(self.path, _mode(allow_uids))
 
     def close(self) -> None:
         """Remove the file if it is still the one that was made, and close the socket.
 
-        To be called after the event loop's server is closed, which closes the socket as well. A
-        server of asyncio must be made with `cleanup_socket=False` where that exists: otherwise it
-        removes the file of any socket at the path.
+        Call it after the event loop's server is closed, which closes the socket as well. A server
+        of asyncio must be made with `cleanup_socket=False` where that exists: otherwise it removes
+        the file of any socket at the path.
         """
         if self._made is not None and self.path is not None:
-            # Where the lock cannot be had, the file stays; the next server replaces a stale one.
+            # Without the lock the file stays; the next server replaces a stale file.
             with contextlib.suppress(ConfigError, OSError), _locked(self.path.parent):
                 if os.path.samestat(self._made, os.lstat(self.path)):
                     self.path.unlink()
@@ -78,9 +80,9 @@ def open_socket(
     """Make a unix socket at `path` and listen. A stale socket is replaced, no other file is.
 
     backlog: connections that wait to be accepted.
-    allow_uids: with any, every user can connect, and the caller has to check each with
-        `may_connect`. Without, only this user can.
-    Raises ConfigError where the directory is not safe or the path is in use.
+    allow_uids: if not empty, every user can connect, and the caller must check each with
+        `may_connect`. Otherwise only this user can.
+    Raises ConfigError if the directory is not safe or the path is in use.
     """
     file = Path(os.path.abspath(path))
     if len(os.fsencode(file)) > _LONGEST_PATH:
@@ -94,8 +96,10 @@ def open_socket(
         sock.setblocking(False)
         with _locked(file.parent):
             _clear(file)
-            if sys.platform != "darwin":  # whose fchmod() takes no sockets; nobody listens yet
-                # The mode that bind() gives the file, less the umask: no other user opens it first.
+            # fchmod() of macOS accepts no sockets; the socket does not listen yet
+            if sys.platform != "darwin":
+                # The mode that bind() gives the file, without the umask's bits: no other user opens
+                # it first.
                 os.fchmod(sock.fileno(), 0o600)
             sock.bind(os.fspath(file))
             os.chmod(file, _mode(allow_uids))
@@ -178,7 +182,8 @@ def _locked(directory: Path) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                # Any process that can read the directory can hold its lock: do not wait forever.
+                # Any process that can read the directory can hold its lock, so this does not wait
+                # forever.
                 if time.monotonic() > deadline:
                     raise ConfigError(
                         f"the directory of the socket, '{directory}', has been locked by another "
@@ -206,11 +211,11 @@ def _clear(file: Path) -> None:
 
 
 def _user_of(file: Path) -> str | None:
-    """Return which process listens on the socket, for people; None: none does."""
+    """Return the process that listens on the socket, in words; None if none does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)  # a backlog that is full would block
+        probe.setblocking(False)  # a full backlog would block
         if probe.connect_ex(os.fspath(file)) in (errno.ECONNREFUSED, errno.ENOENT):
             return None
-        # Whatever else happened: a process listens, perhaps on a socket of another kind.
+        # Whatever error occurs, a process listens, perhaps on a socket of another kind.
         pid, _ = peer_credentials(probe) or (0, 0)
     return f"process {pid}" if pid else "another process"

@@ -23,9 +23,9 @@ _OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
 
 def set_up_logs(log_format: str, log_level: str, stream: TextIO | None = None) -> None:
-    """Log all of this process in one format: also warnings of Python and of other packages.
+    """Log all of this process in one format, including warnings of Python and of other packages.
 
-    Others than `pybatcher` tell their own life as news: only their warnings are logged.
+    Only warnings of packages other than `pybatcher` are logged, without their information messages.
 
     log_format, log_level: as in ServeConfig. stream: stderr if None.
     """
@@ -55,10 +55,12 @@ class JsonFormatter(logging.Formatter):
         }
         if exception := _exception(record):
             fields["exception"] = exception
-        entry = {**fields, **_extra(record), **fields}  # first, and not to be overridden
+        # first in the line, and not to be overridden
+        entry = {**fields, **_extra(record), **fields}
         try:
             return json.dumps(entry, default=repr, allow_nan=False)
-        except (TypeError, ValueError, RecursionError):  # keys that are no texts, NaN, a circle
+        # keys that are no texts, NaN, or a reference cycle
+        except (TypeError, ValueError, RecursionError):
             return json.dumps({name: _plain(value) for name, value in entry.items()})
 
 

@@ -1,4 +1,4 @@
-"""`run`: as `asyncio.run`, on uvloop where that is installed."""
+"""`run`: as `asyncio.run`, on uvloop if that is installed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ __all__ = ["new_loop", "run"]
 _T = TypeVar("_T")
 
 _YOUNG = 10_000
-"""Objects that are new when the garbage collector looks. By Python's own 700, ten thousand
-connections that come have all objects looked at ten times, each time for 0.1 s."""
+"""New objects that trigger a garbage collection. With Python's default of 700, a burst of ten
+thousand connections has all objects scanned ten times, each time for 0.1 s.
+"""
 
 _LOTS = 100
-"""Lots after which it looks at older objects, too, and nothing else happens for 0.1 s. By Python's
-own 10 that is every few seconds while a crowd of connections comes; ten thousand are fewer lots."""
+"""Young collections between scans of older objects, which block the process for 0.1 s. With
+Python's default of 10 that is every few seconds during a burst of connections; ten thousand
+connections are fewer young collections than this.
+"""
 
 
 def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -34,9 +37,9 @@ def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def run(main: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine on a loop of its own, on this thread, and return its result.
 
-    Meanwhile the process's garbage is collected in fewer, larger lots, and old objects rarely. Not
-    so without the GIL: that collector has no generations, looks at memory too, and waits for up to
-    40 lots, where what it collects may be hundreds of MB.
+    Meanwhile garbage is collected in fewer, larger batches, and old objects rarely. The thresholds
+    stay unchanged without the GIL: that collector has no generations, considers memory too, and
+    would wait for up to 40 batches, which may be hundreds of MB.
     """
     before = gc.get_threshold()
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):

@@ -1,4 +1,4 @@
-"""Models of a server by name: read from the command line, checked, and made to specifications."""
+"""Models of a server by name: reads them from the command line, and makes their specifications."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ _BEGIN_PATHS = ("/", ".", "~")
 
 
 def read_models(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the option `model` or `models` of what `--model` was given: PATH, or NAME=PATH.
+    """Return the option `model` or `models` for the values of `--model`: PATH, or NAME=PATH.
 
-    A text that begins with /, . or ~ is a path. Paths are returned absolute, names on the hub as
-    they are. Raises ConfigError
-    for several models without names, and for two of one name.
+    A text that begins with /, . or ~ is a path. Paths are returned absolute, names on the hub
+    unchanged. Raises ConfigError for several models without names, and for two of one name.
     """
     named: dict[str, str] = {}
     paths = []
@@ -46,7 +45,7 @@ def read_models(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def check_models(models: object) -> dict[str, str]:
-    """Return models by name, as the option `models` has them. Raises ConfigError."""
+    """Return models by name, for the option `models`. Raises ConfigError."""
     if not isinstance(models, Mapping) or not models:
         raise bad_value("models", models, "paths by the names of the models")
     for name, path in models.items():
@@ -58,11 +57,11 @@ def check_models(models: object) -> dict[str, str]:
 
 
 def specs_of(options: Mapping[str, Any]) -> dict[str, WorkerSpec]:
-    """Return what the workers serve, by the names that requests call the models by.
+    """Return the workers' specifications, by the names that requests call the models by.
 
-    options: of the workers, by name. With `models` instead of `model`, there is a worker for each
-        of these, and all other options are those of all of them.
-    "": the one model has its own name. Raises ConfigError.
+    options: options of the workers, by name. With `models` instead of `model`, there is a worker
+        for each of these, and all of them have the other options. The name "" stands for the
+        model's own name. Raises ConfigError.
     """
     given = dict(options)
     models = given.pop("models", None)
@@ -77,9 +76,9 @@ def specs_of(options: Mapping[str, Any]) -> dict[str, WorkerSpec]:
 
 
 def socket_of(path: str, model: str) -> str:
-    """Return the path of the socket of a model: with its name for {model}. Raises ConfigError.
+    """Return the path of a model's socket, with its name for {model}. Raises ConfigError.
 
-    model: "": the one model has no name but its own, and the path stays as it is.
+    model: "" for a single model without a name; the path is then unchanged.
     """
     if not model or _PLACE not in path:
         return path

@@ -1,4 +1,4 @@
-"""`Notifier`: tells an init system the state of the server, as sd_notify(3) does."""
+"""`Notifier`: reports the state of the server to an init system, as sd_notify(3) does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 __all__ = ["Notifier"]
 
 _LOGGER = logging.getLogger("pybatcher")
-_SEND_TIMEOUT = 0.5  # seconds; an init system that reads its socket needs none
+_SEND_TIMEOUT = 0.5  # seconds; an init system that reads its socket takes none
 
 
 class Notifier:
@@ -28,20 +28,20 @@ class Notifier:
         return cls(environ.get("NOTIFY_SOCKET") or None)
 
     def ready(self) -> None:
-        """Say that requests are served: at the start, and again after `reloading`."""
+        """Report that requests are served: at the start, and again after `reloading`."""
         self._send("READY=1")
 
     def reloading(self) -> None:
-        """Say that options are being read again; `ready` has to follow."""
-        # On the clock of the kernel that the init system compares with: Type=notify-reload.
+        """Report that options are being read again; `ready` must follow."""
+        # The init system compares it with the kernel's monotonic clock (Type=notify-reload).
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """Say that the server ends."""
+        """Report that the server ends."""
         self._send("STOPPING=1")
 
     def status(self, text: str) -> None:
-        """Send a line for people, as `systemctl status` shows it."""
+        """Send a status line, as `systemctl status` shows it."""
         self._send("STATUS=" + " ".join(text.split()))  # a second line would be another variable
 
     def _send(self, state: str) -> None:

@@ -24,8 +24,8 @@ _LAST_EXPORT = 5.0
 class OtlpTraces:
     """Sends a span of each request, in batches from a thread of its own, as OTLP over HTTP.
 
-    endpoint: URL that takes traces, as http://127.0.0.1:4318/v1/traces. The service's name is
-        "pybatcher", or that of $OTEL_SERVICE_NAME; other variables of the standard hold too.
+    endpoint: URL that accepts traces, such as http://127.0.0.1:4318/v1/traces. The service's name
+        is "pybatcher", or that of $OTEL_SERVICE_NAME; other variables of the standard apply too.
 
     Raises ConfigError without the packages of the extra `otel`.
     """

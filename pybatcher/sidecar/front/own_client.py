@@ -1,4 +1,4 @@
-"""`OwnClient`: the front as a batcher, for what serves clients in the front's own process."""
+"""`OwnClient`: the front as a batcher, for servers in the front's own process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Options = TypeVar("_Options", bound=CallOptions)
 class OwnClient(AnyBatcher):
     """A client without a connection. Its calls outlive a worker, as all calls of the front do.
 
-    Closing it ends nothing: the front has its own end.
+    Closing it has no effect on the front.
     """
 
     _own_name = "client"
@@ -54,7 +54,7 @@ class OwnClient(AnyBatcher):
 
 
 class _FrontService(RunningService):
-    """Passes on what it is asked to the front, each namespace as a tenant of its own."""
+    """Passes calls on to the front, each namespace as a tenant of its own."""
 
     def __init__(self, front: Front) -> None:
         self._front = front
@@ -79,7 +79,7 @@ class _FrontService(RunningService):
 
     @override
     async def close(self, drain: bool, timeout: float | None) -> None:
-        pass  # the front has its own end
+        pass  # the front closes itself
 
     @override
     def abandon(self) -> None:
@@ -87,6 +87,6 @@ class _FrontService(RunningService):
 
 
 def _with_tenant(options: _Options) -> _Options:
-    """Return the call of a tenant that no connection of the socket has, nor can name."""
+    """Return the call with a tenant that no connection of the socket has, nor can name."""
     namespace = options.namespace
     return replace(options, tenant="http" if namespace is None else f"http {namespace}")

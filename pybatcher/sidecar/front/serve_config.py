@@ -155,7 +155,7 @@ _TABLES: dict[str, type] = {
 _OWNERS = {field.name: table for table, kind in _TABLES.items() for field in fields(kind)}
 _MODEL_KEYS = ("model", "models", "system_prompt", "system_prompt_file")
 _PATHS = ("system_prompt_file", "socket", "uds", "api_key_file", "weights_cache")
-_NO_PATHS = ("auto", "off")  # ... of weights_cache
+_NO_PATHS = ("auto", "off")  # words of the weights_cache option that are no paths
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
             entries = tomllib.load(stream)
     except OSError as error:
         raise ConfigError(f"cannot read the config file {file}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8
+    except (ValueError, RecursionError) as error:  # invalid TOML or UTF-8
         raise ConfigError(f"the config file {file} is not TOML: {error}") from error
     try:
         options = _flat(entries)

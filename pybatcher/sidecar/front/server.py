@@ -1,4 +1,4 @@
-"""`Server`: the front process: what it listens on, its signals and its shutdown."""
+"""`Server`: the front process: its listeners, its signals and its shutdown."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _RELOADED = (
 class Server:
     """Serves clients from `run` until a signal ends it, or until no worker can be started.
 
-    specs: of the workers, by the names of their models; "" is the name that the model has. Each
-        has a front of its own: what happens to one worker is nothing to the others.
-    read: called on the loop at a SIGHUP; returns what `specs` and `config` would be now.
+    specs: specifications of the workers, by the names of their models; "" stands for the model's
+        own name. Each worker has a front of its own and does not affect the others.
+    read: called on the loop at a SIGHUP; returns the new `specs` and `config`.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Server:
         if serves_http:
             self._http = HttpListener(config)
             self._listeners.append(self._http)
-        # Over HTTP there are twice as many at most, before all others are cut.
+        # HTTP may have twice as many connections before others are cut.
         allow_descriptors(config.max_connections * (len(self._listeners) + serves_http))
         if config.otlp_traces_endpoint is not None:
             self._traces = OtlpTraces(config.otlp_traces_endpoint)
@@ -134,7 +134,7 @@ class Server:
         return True
 
     def _check_sockets(self) -> None:
-        """Raise ConfigError where several models would have one socket."""
+        """Raise ConfigError if several models would have one socket."""
         if len(self._specs) == 1:
             return
         if inherited_socket(os.environ, os.getpid()) is not None:
@@ -187,11 +187,11 @@ class Server:
         return _INTERRUPTED if self._told_to_stop.is_set() else 0
 
     async def _all_opened(self) -> None:
-        """Wait until all models are served. Raises why one of them cannot."""
+        """Wait until all models are served. Raises the error of a model that cannot be."""
         await asyncio.gather(*(front.opened() for front in self._fronts.values()))
 
     async def _all_failed(self) -> PybatcherError:
-        """Wait until no model can be served any more. Return why the last one cannot."""
+        """Wait until no model can be served any more. Return the last one's error."""
         while True:
             failures = [front.failed for front in self._fronts.values()]
             left = [failed for failed in failures if not failed.done()]
@@ -268,12 +268,14 @@ class Server:
                 if getattr(asked, field.name) != getattr(config, field.name):
                     _LOGGER.warning("%s changed; start again to apply it", field.name)
             self._config = config
-            for listener in self._listeners:  # now: who may come in no more must not stay
+            # at once: clients that may no longer connect must not stay
+            for listener in self._listeners:
                 listener.use(config)
             if self._http is not None:
                 self._http.use_keys(keys)
-            for name, front in self._fronts.items():  # in turn: each needs memory for a worker more
-                with suppress(PybatcherError):  # logged by the front
+            # one after another: each needs memory for one more worker
+            for name, front in self._fronts.items():
+                with suppress(PybatcherError):  # the front logs the error
                     await front.reload({}, specs[name], config)
         self._notifier.ready()
 

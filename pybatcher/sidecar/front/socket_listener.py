@@ -1,4 +1,4 @@
-"""`SocketListener`: clients that speak MessagePack-RPC over a unix socket."""
+"""`SocketListener`: serves clients that use MessagePack-RPC over a unix socket."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _LEAVES_THE_FILE: dict[str, Any] = {"cleanup_socket": False} if sys.version_info
 class SocketListener(Listener):
     """Has a session for each client.
 
-    Made with a socket that listens already: the one that an init system hands over, or one at the
-    path of the configuration. Raises ConfigError where there can be none.
+    Constructed with a socket that already listens: the one from an init system, or one at the path
+        of the configuration. Raises ConfigError if neither is possible.
 
-    model: the one that its clients call.
+    model: the model that its clients call.
     """
 
     def __init__(self, config: ServeConfig, model: str) -> None:
@@ -88,7 +88,7 @@ class SocketListener(Listener):
 
     @override
     def close_soon(self) -> None:
-        self.close()  # new clients are refused, and may find the next server
+        self.close()  # new clients are refused, and may reach the next server
         for session in list(self._sessions):
             session.close_soon()
 
@@ -120,7 +120,7 @@ class SocketListener(Listener):
         )
 
     def _admit(self, session: ServerSession, transport: asyncio.BaseTransport) -> str | None:
-        """Take a new connection. Returns why it is refused; None: it is taken."""
+        """Admit a new connection. Return the reason for a refusal; None if it is admitted."""
         uid = peer_uid(transport.get_extra_info("socket"))
         if not may_connect(uid, self._allow_uids):
             _LOGGER.warning("a process of user %s was turned away", uid, extra={"uid": uid})

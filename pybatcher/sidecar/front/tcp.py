@@ -1,4 +1,4 @@
-"""Addresses of TCP: `HOST:PORT` read, sockets that listen there, and whether others reach them."""
+"""TCP addresses: parses `HOST:PORT`, listens there, and tells loopback addresses from others."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["TcpAddress", "is_loopback", "listen_on", "read_address", "url_of"]
 
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]\s]+)):(?P<port>[0-9]{1,5})")
 _ABSENT = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
-"""A name may have addresses that this machine has not: ::1 where there is no IPv6."""
+"""A name may have addresses that this machine lacks, such as ::1 without IPv6."""
 
 
 class TcpAddress(NamedTuple):
-    """A host, by name or number, and a port; 0: any that is free."""
+    """A host, by name or number, and a port; 0 for any free port."""
 
     host: str
     port: int
 
 
 def read_address(text: object) -> TcpAddress | None:
-    """Return the address that a text has; None: it has none. IPv6: `[::1]:8000`."""
+    """Return the address in a text; None if it is invalid. IPv6: `[::1]:8000`."""
     found = _ADDRESS.fullmatch(text) if isinstance(text, str) else None
     if found is None or int(found["port"]) > 65535:
         return None
@@ -57,7 +57,8 @@ def listen_on(address: TcpAddress, *, backlog: int) -> list[socket.socket]:
                     raise
                 absent = error
                 continue
-            port = sockets[0].getsockname()[1]  # of the first one, where any was asked for
+            # port of the first socket, if any port was requested
+            port = sockets[0].getsockname()[1]
         if not sockets and absent is not None:
             raise absent
     except OSError as error:

@@ -1,10 +1,10 @@
-"""`Watchdog`: whether a worker hangs, from its heartbeats. No clock: it counts its own ticks.
+"""`Watchdog`: detects a hung worker from its heartbeats. No clock: it counts its own ticks.
 
-Every beat says whether the engine has a job and how far the engine has come. A worker hangs if
-no beat comes (its process is stopped, or its event loop is stuck), or if its engine has a job and
-makes no progress. A worker whose engine has no job may take any time over anything else, such as
-a long text, as long as it beats. Before its first beat a worker is being started, which may take
-longer.
+Every heartbeat reports whether the engine has a job, and its progress. A worker hangs if no
+heartbeat comes (its process is stopped, or its event loop is stuck), or if its engine has a job and
+makes no progress. A worker whose engine has no job may take any time over anything else, such as a
+long text, as long as it sends heartbeats. Before its first heartbeat a worker is being started,
+which may take longer.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ __all__ = ["Watchdog"]
 
 class Watchdog:
     """Counts ticks without a sign of life. Call `tick` every `period` seconds while the worker has
-    work, and `beat` for each of its beats.
+    work, and `beat` for each of its heartbeats.
 
     Time is counted in ticks and not read from a clock: a process that was stopped for an hour has
-    ticked once, and takes the beats that came meanwhile, before it calls the worker hung. So each
-    tick has to be scheduled when the last one is over, and missed ticks must not be made up for.
+        ticked once, and processes the heartbeats that came meanwhile before it calls the worker
+        hung. So each tick must be scheduled when the last one is over, and missed ticks must not be
+        made up for.
 
     hang_timeout: seconds that a worker may be silent, or compute without progress.
-    start_timeout: seconds that a worker may take until its first beat.
+    start_timeout: seconds that a worker may take until its first heartbeat.
     period: seconds between two ticks.
     """
 
@@ -47,7 +48,7 @@ class Watchdog:
         self._ticks_stuck = 0
 
     def beat(self, busy: bool, progress: int) -> None:
-        """Take a beat. progress: any number that changes when the engine makes progress."""
+        """Process a heartbeat. progress: any number that changes when the engine makes progress."""
         self._was_heard = True
         self._ticks_silent = 0
         if not busy or progress != self._progress:
@@ -55,10 +56,10 @@ class Watchdog:
         self._is_busy, self._progress = busy, progress
 
     def tick(self) -> str | None:
-        """Count `period` seconds. Return why the worker counts as hung, for people, or None.
+        """Count `period` seconds. Return the reason why the worker counts as hung, or None.
 
-        One tick more than fits into `hang_timeout`: the first may come right after a beat, and a
-        worker is not called hung before that time is over.
+        The limit is one tick more than fits into `hang_timeout`: the first tick may come right
+            after a heartbeat, and a worker is not called hung before that time is over.
         """
         self._ticks_silent += 1
         if not self._was_heard:

@@ -18,7 +18,7 @@ __all__ = ["Totals", "WorkerCounts"]
 class Totals:
     """The counts of one supervisor, or of several. All three were read at one moment.
 
-    counts: of all its workers; gauges are those of the worker that runs.
+    counts: counts of all its workers; gauges are those of the running worker.
     worker_restarts: workers that ended and were followed by another.
     replayed_requests: calls that were sent to a worker again.
     """
@@ -43,12 +43,12 @@ class WorkerCounts:
     """
 
     def __init__(self) -> None:
-        self._ended = no_counts()  # of workers that are gone
-        self._latest = no_counts()  # of the one that runs, as it has last reported
+        self._ended = no_counts()  # counts of workers that are gone
+        self._latest = no_counts()  # last report of the running worker
         self._shown = no_counts()
 
     def report(self, counts: BatcherStatistics) -> None:
-        """Take the counts of the worker that runs. Reports may come in another order than sent."""
+        """Process the counts of the running worker. Reports may come in another order than sent."""
         self._latest = at_least(counts, self._latest)
 
     def worker_ended(self) -> None:

@@ -21,10 +21,10 @@ __all__ = ["ExitReason", "WorkerProcess"]
 
 @dataclass(frozen=True, slots=True)
 class ExitReason:
-    """How a process ended.
+    """The end of a process.
 
     status: its exit status, or minus the number of the signal that killed it.
-    text: the same for people.
+    text: the same in words.
     from_outside: a signal of another process or of the system killed it, and no defect of its own.
     """
 
@@ -39,7 +39,7 @@ class ExitReason:
 class WorkerProcess:
     """A worker process and the front's end of the socket to it. Made by `spawn`, for one loop.
 
-    pid: of the process; no other process has it before `wait` has returned.
+    pid: the process id; no other process has it before `wait` has returned.
     sock: the front's end, non-blocking. The caller closes it.
     """
 
@@ -86,14 +86,14 @@ class WorkerProcess:
             self._process.kill()
 
     async def wait(self) -> ExitReason:
-        """Wait for the process to end and return how it did. Many may wait at once."""
+        """Wait for the process to end and return its `ExitReason`. Several may wait at once."""
         return await asyncio.shield(self._exit)
 
     def _watch(self) -> None:
-        """Have the kernel report the end, by a pidfd: a SIGCHLD handler would be global."""
+        """Have the kernel report the end, by a pidfd, since a SIGCHLD handler would be global."""
         descriptor = _pidfd(self.pid)
         if descriptor is None:
-            # A thread of its own: an executor's would be joined when the loop ends.
+            # A thread of its own, since an executor's thread would be joined when the loop ends.
             reaper = threading.Thread(
                 target=self._watch_on_thread, name="pybatcher-reaper", daemon=True
             )
@@ -103,18 +103,18 @@ class WorkerProcess:
 
     def _watch_on_thread(self) -> None:
         # Leaves the zombie: if it were reaped, `kill` could hit another process of that pid.
-        if sys.platform == "darwin":  # whose waitid() Python has since 3.13
+        if sys.platform == "darwin":  # Python has waitid() on macOS since 3.13
             with contextlib.closing(select.kqueue()) as queue:
                 end = select.kevent(
                     self.pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT
                 )
-                queue.control([end], 1)  # at once, with an error, where it has ended
+                queue.control([end], 1)  # returns at once, with an error, if the process has ended
         else:
             with contextlib.suppress(ChildProcessError):  # reaped by now, by `kill`
                 os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         try:
             self._loop.call_soon_threadsafe(self._ended)
-        except RuntimeError:  # the loop is closed: no caller waits
+        except RuntimeError:  # the loop is closed, so no caller waits
             self._process.wait()
 
     def _readable(self, descriptor: int) -> None:
@@ -123,14 +123,14 @@ class WorkerProcess:
         self._ended()
 
     def _ended(self) -> None:
-        status = self._process.wait()  # a zombie: this reaps it and does not block
+        status = self._process.wait()  # of a zombie: this reaps it and does not block
         killed_here = self._was_killed_here
         from_outside = not killed_here and -status in (signal.SIGKILL, signal.SIGTERM)
         self._exit.set_result(ExitReason(status, _in_words(status, killed_here), from_outside))
 
 
 def _pidfd(pid: int) -> int | None:
-    """Return a descriptor that can be read once the process has ended; None where none is had."""
+    """Return a descriptor that is readable once the process has ended; None if not available."""
     if sys.platform != "linux":
         return None
     try:
@@ -143,11 +143,11 @@ def _start(descriptor: int, module: str, argv_tail: Sequence[str]) -> subprocess
     """Start the program with the front's signals blocked, until it ignores them itself.
 
     Otherwise a Ctrl-C during its first moments would end it. It inherits the signal mask of this
-    thread, which is as before when this returns.
+    thread, which is restored when this returns.
     """
-    # The flags that multiprocessing passes to its children: -O, -W, -X, -I, ... of this one.
+    # These are the flags that multiprocessing passes to its children: -O, -W, -X, -I, ...
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    # -P: else -m would look for modules in the working directory first, where we did not.
+    # Without -P, -m would search the working directory for modules first, unlike this process.
     command = [sys.executable, *flags, "-P", "-m", module, str(descriptor), *argv_tail]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, FRONT_SIGNALS)
     try:
@@ -165,9 +165,9 @@ def _start(descriptor: int, module: str, argv_tail: Sequence[str]) -> subprocess
 def _environment() -> dict[str, str]:
     """Return this environment, with sys.path as PYTHONPATH: the worker must import this pybatcher.
 
-    The whole of sys.path in its order, as multiprocessing hands it on, because its first entries
-    come from how this process was started. An isolated interpreter (-I, -E) ignores PYTHONPATH,
-    and so did this one: then both find the same.
+    The whole of sys.path in its order, as multiprocessing passes it on, because its first entries
+    depend on how this process was started. An isolated interpreter (-I, -E) ignores PYTHONPATH, and
+    so did this one: then both find the same modules.
     """
     paths = [os.path.abspath(path) for path in sys.path]
     return {

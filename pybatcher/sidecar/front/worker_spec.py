@@ -50,9 +50,9 @@ class WorkerSpec:
         return replace(self, options=options, **own)
 
     def found(self, progress: Progress | None = None) -> WorkerSpec:
-        """Return a copy with a path for a name on the hub, so that no worker asks the hub.
+        """Return a copy with a path for a name on the hub, so that no worker contacts the hub.
 
-        Blocks while the model is downloaded. progress: as of `find_model`. Raises ModelFormatError.
+        Blocks while the model is downloaded. progress: as in `find_model`. Raises ModelFormatError.
         """
         if self.model is None:
             return self
@@ -61,7 +61,7 @@ class WorkerSpec:
 
     @classmethod
     def from_wire(cls, spec: dict[str, Any]) -> WorkerSpec:
-        """Return the specification of a map that `to_wire` made.
+        """Return the specification from a map of `to_wire`.
 
         Raises ConfigError for a map of another version.
         """

@@ -58,14 +58,14 @@ _COUNTS_TIMEOUT = 1.0
 """Seconds that a worker has to report its counts. After them, its last report is used."""
 
 _COUNTS_PAUSE = 0.01
-"""Seconds between two such questions to a worker that is to be stopped."""
+"""Seconds between two queries of the counts of a worker that is to be stopped."""
 
 
 class WorkerSupervisor:
     """Keeps a worker running and carries its calls over to the next. For one event loop.
 
-    `run` is to be a task. opened: a future of the first worker's description of itself, set when
-    it serves, or of the error that keeps it from serving.
+    Run `run` as a task. opened: a future of the first worker's description of itself, set when it
+        serves, or of the error that keeps it from serving.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class WorkerSupervisor:
     ) -> None:
         """Start nothing yet.
 
-        numbers: the ids of calls. telemetry: has the handlers of events. All supervisors of a
-            front share both.
+        numbers: the ids of calls. telemetry: has the handlers of events. All supervisors of a front
+            share both.
         module: the Python module that a worker process runs.
         """
         self._loop = asyncio.get_running_loop()
@@ -96,7 +96,7 @@ class WorkerSupervisor:
         self._watchdog = Watchdog(config.hang_timeout, _BOOT_TIMEOUT, self.spec.beat_period)
         self._timer: asyncio.TimerHandle | None = None
         self._process: WorkerProcess | None = None
-        self._standby: WorkerProcess | None = None  # has opened nothing yet
+        self._standby: WorkerProcess | None = None  # it has opened no model yet
         self._preparing: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._draining: asyncio.Task[None] | None = None
@@ -111,7 +111,7 @@ class WorkerSupervisor:
 
     @property
     def worker_pid(self) -> int | None:
-        """Process id of the worker that runs now; None: there is none, or it was told to end."""
+        """Process id of the running worker; None without one, or after it was told to end."""
         return None if self._process is None or self._is_stopping else self._process.pid
 
     async def run(self) -> None:
@@ -142,7 +142,7 @@ class WorkerSupervisor:
         while True:
             await pending.idle()
             await self._last_counts()
-            if not pending.n_in_flight:  # a chat is submitted after its question for tokens ended
+            if not pending.n_in_flight:  # a chat is submitted after its tokenize question ended
                 break
         self.stop()
 
@@ -169,7 +169,7 @@ class WorkerSupervisor:
         return {"version": version(), "model": name, "limits": {}}
 
     def health(self) -> Health:
-        """Return the health of the batcher in the worker, without asking it."""
+        """Return the health of the batcher in the worker, from its reports."""
         if self.failure is not None:
             return Health("failed", str(self.failure))
         if self.remote.pending.link is not None:
@@ -184,9 +184,9 @@ class WorkerSupervisor:
     async def refresh_counts(self) -> None:
         """Have the worker report its counts, for `totals`. Raises nothing.
 
-        Returns when they are here, or when the worker has not answered in time.
-        The question is sent over the link itself and not by the `RemoteService`: it must not be
-        sent again to the next worker, nor keep a worker that is drained from ending.
+        Returns when they have arrived, or when the worker has not answered in time. The question is
+        sent over the link itself and not by the `RemoteService`: it must not be sent again to the
+        next worker, nor keep a worker that is drained from ending.
         """
         link = self.remote.pending.link
         if link is None:
@@ -217,7 +217,7 @@ class WorkerSupervisor:
         began = time.monotonic()
         try:
             process = self._process = self._standby or self._spawn()
-        except OSError as error:  # no room for a process just now
+        except OSError as error:  # the system has no room for a process now
             await asyncio.sleep(_SPAWN_PAUSE)
             why = ExitReason(1, f"could not be started: {error}", from_outside=True)
             await self._worker_ended(why, ConnectionLostError("there is no worker"))
@@ -273,13 +273,15 @@ class WorkerSupervisor:
         process.kill()
 
     async def _prepare(self) -> None:
-        """Keep a process on standby that has all but the model: starting Python takes longest.
+        """Keep a standby process that has imported everything but the model, the longest part of a
+        start.
 
-        Not at once: after a worker that ends soon, the next one opens the model undisturbed.
+        It is not started at once: after a worker that ends soon, the next one opens the model
+            undisturbed.
         """
         await asyncio.sleep(_STANDBY_DELAY)
         while not self._is_stopping:
-            with suppress(OSError):  # no room for a process just now
+            with suppress(OSError):  # the system has no room for a process now
                 process = self._standby = self._spawn()
                 await process.wait()  # it was killed from outside; it had no calls
                 self._standby = None
@@ -291,7 +293,7 @@ class WorkerSupervisor:
         return WorkerProcess.spawn(tail, module=self._module)
 
     async def _worker_ended(self, exit_reason: ExitReason, error: PybatcherError) -> None:
-        """Keep the calls for the next worker, or fail them where none follows."""
+        """Keep the calls for the next worker, or fail them if none follows."""
         pid, self._process = self.worker_pid, None
         how = exit_reason.text
         if self._why_killed:
@@ -303,7 +305,8 @@ class WorkerSupervisor:
             self.remote.link_lost(stopped, final=True)
             return
         self._last_end = how
-        if not isinstance(error, ConnectionLostError):  # the worker has told why it cannot serve
+        # the worker has reported why it cannot serve
+        if not isinstance(error, ConnectionLostError):
             self._fail(error)
             return
         _LOGGER.warning(
@@ -347,7 +350,7 @@ class WorkerSupervisor:
     # -- heartbeats -------------------------------------------------------------------------
 
     def _take(self, method: str, params: list[Any]) -> None:
-        """Take a notification of the worker."""
+        """Process a notification of the worker."""
         if self.remote.take_notification(method, params):
             return
         if method == "beat":

@@ -1,4 +1,4 @@
-"""The path of a sidecar's socket where the caller gives none."""
+"""The default path of a sidecar's socket."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SOCKET_VARIABLE = "PYBATCHER_SOCKET"
 def default_socket_path(environ: Mapping[str, str]) -> Path:
     """Return $PYBATCHER_SOCKET, or pybatcher.sock in the user's own directory.
 
-    That is $XDG_RUNTIME_DIR, or $TMPDIR on macOS, which has a directory for each user there.
-    Raises ConfigError where neither is set.
+    The directory is $XDG_RUNTIME_DIR, or on macOS $TMPDIR, which is a directory for each user.
+    Raises ConfigError if neither is set.
     """
     named = environ.get(SOCKET_VARIABLE, "")
     if named:

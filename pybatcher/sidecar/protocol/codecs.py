@@ -2,11 +2,11 @@
 
     score [prompt, continuations, opts?]      embed [inputs, opts?]
     add_prefix [prefix, opts?]                remove_prefix [name, opts?]
-    tokenize [text or messages, opts?]        detokenize [ids]
+    tokenize [text or messages, opts?]        detokenize [ids]    detokenize_each [[ids, ...]]
     prefixes []    statistics []    health []    model_info []    reload [changes?]
 
-Functions that read params raise InvalidRequestError, those that read answers ProtocolError, and
-nothing else; both name the field.
+Functions that read params raise only InvalidRequestError, functions that read answers only
+ProtocolError; both name the field.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ Params = Sequence[Any]
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[Q]):
-    """How one kind of question crosses the wire.
+    """The wire format of one kind of question.
 
-    method: of the Request.
-    question: the kind.
+    method: the method of the Request.
+    question: the class of the question.
     read: turns params into the question and the id that the client gave it (None: none).
     write: turns the question into params.
     answer_to_wire, answer_from_wire: turn the answer into the result, and back.
@@ -187,7 +187,7 @@ def _read_reload(params: Params) -> tuple[q.Reload, None]:
 
 
 def _nothing_more(question: type[Q]) -> Callable[[Params], tuple[Q, None]]:
-    """Return the `read` of a question without params; those of a newer client are ignored."""
+    """Return the `read` of a question without params; params of a newer client are ignored."""
     return lambda _params: (question(), None)
 
 
@@ -285,7 +285,7 @@ CODECS: tuple[Codec[Any], ...] = (
         _same,
     ),
 )
-"""One codec a kind of question."""
+"""One codec for each kind of question."""
 
 METHODS: Mapping[str, Codec[Any]] = {codec.method: codec for codec in CODECS}
 """The codecs by the name of their method."""

@@ -89,7 +89,7 @@ RpcMessage = RpcRequest | RpcResponse | RpcNotification
 
 
 def _message_of(frame: list[Any]) -> RpcMessage | Fault:
-    """Return the message that a frame is. `type` and not `isinstance`: True and 1.0 are no type."""
+    """Return the message of a frame. It compares `type`, as True and 1.0 are no message types."""
     kind = frame[0] if frame else None
     if type(kind) is not int or not REQUEST <= kind <= NOTIFICATION:
         return Fault("a frame must begin with 0, 1 or 2", None)
@@ -127,14 +127,14 @@ def _method(value: object) -> str | None:
 
 
 class _Side:
-    """The part that both sides of a connection have in common."""
+    """The common part of both sides of a connection."""
 
     def __init__(self, limits: Limits, *, reads: Limits, writes: Limits) -> None:
         self.limits = limits
         self.must_close = False
         """True once the peer has broken the protocol: send `data_to_send()`, then close."""
         self.violation: str | None = None
-        """How the peer has broken the protocol, for the log; None: it has not."""
+        """The peer's protocol violation, for the log; None without one."""
         self._reader = FrameReader(reads)
         self._writer = FrameWriter(writes)
         self._in_flight: set[int] = set()
@@ -194,10 +194,10 @@ class ServerProtocol(_Side):
         return events
 
     def respond(self, msgid: int, result: object) -> None:
-        """Answer a request in flight; a result past the limits becomes the error `too_long`.
+        """Answer a request in flight; a result beyond the limits becomes the error `too_long`.
 
-        Raises RuntimeError if the request is not in flight; TypeError, ValueError or
-        OverflowError for what msgpack cannot have: then the request is still in flight.
+        Raises RuntimeError if the request is not in flight; TypeError, ValueError or OverflowError
+        for a value that msgpack cannot encode: then the request is still in flight.
         """
         self._check_in_flight(msgid)
         frame = self._writer.write((RESPONSE, msgid, None, result))
@@ -218,7 +218,7 @@ class ServerProtocol(_Side):
         self._violate(fault.reason)
 
     def _admit(self, msgid: int) -> bool:
-        """Return whether a new request is taken. If not, it is answered here."""
+        """Return whether a new request is accepted. If not, it is answered here."""
         limit = self.limits.max_in_flight
         if msgid in self._in_flight:
             self._refuse(msgid, "duplicate_id", f"msgid {msgid} is in flight")
@@ -260,7 +260,7 @@ class ClientProtocol(_Side):
     def request(self, method: str, params: list[Any]) -> int:
         """Send a Request and return its msgid.
 
-        Raises InvalidRequestError for what a server with these limits would refuse to read (then
+        Raises InvalidRequestError for a message that a server with these limits would refuse (then
         nothing is sent), ProtocolError after a violation.
         """
         if self.violation is not None:

@@ -1,9 +1,9 @@
-"""`Flow`: the deltas of one stream: numbered, and held back where their reader is slow. Pure.
+"""`Flow`: numbers the deltas of one stream, and merges them for a slow reader. Pure.
 
-A client that asks for a `window` gets at most so many deltas that it has not acknowledged. Pieces
-past it wait, and are sent as one delta (one for each index of `n` > 1) when there is room; as
-several where one would be too large. The last places of a window are kept for the ends: with a
-window above `n`, an end never waits, unless several deltas do.
+A client that requests a `window` gets at most that many deltas that it has not acknowledged.
+Further pieces wait, and are sent as one delta (one for each index of `n` > 1) when there is room;
+as several if one would be too large. The last places of a window are reserved for the ends of
+outputs: with a window above `n`, an end never waits, unless several deltas do.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["Flow"]
 
 
 class Flow:
-    """Makes deltas of pieces: in order, none lost, `seq` from 1 without gaps.
+    """Turns pieces into deltas: in order, none lost, `seq` from 1 without gaps.
 
     window: most deltas that are sent and not acknowledged; None: any number.
     n: number of outputs of the stream.
-    most_bytes: most bytes of pieces that are merged into one delta, about.
+    most_bytes: most bytes, approximately, of pieces that are merged into one delta.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Flow:
         self._kept_for_ends = 0 if window is None else min(n, window - 1)
         self._last_seq = 0
         self._acknowledged = 0
-        self._waiting: dict[int, deque[_Waiting]] = {}  # by index; each is to be one delta
+        self._waiting: dict[int, deque[_Waiting]] = {}  # by index; each item becomes one delta
         self._has_ended = False
 
     @property
@@ -49,9 +49,9 @@ class Flow:
         return sum(one.n_pieces for waiting in self._waiting.values() for one in waiting)
 
     def push(self, piece: Piece, may_send: bool = True) -> list[dict[str, Any]]:
-        """Take a piece. Return the deltas to send now; none: the piece waits.
+        """Add a piece. Return the deltas to send now; none if the piece waits.
 
-        may_send: True while the client reads what it is sent.
+        may_send: True while the client reads its messages.
         """
         waiting = self._waiting.get(piece.index)
         if waiting is None and may_send and self._has_room(piece.finish_reason is not None):
@@ -65,11 +65,11 @@ class Flow:
         return self._take(piece.index) if may_send else []
 
     def end(self) -> None:
-        """Note that no more pieces come: waiting pieces may use the places kept for ends."""
+        """Record that no more pieces come: waiting pieces may use the places reserved for ends."""
         self._has_ended = True
 
     def acknowledge(self, seq: object) -> bool:
-        """Take the acknowledgement of all deltas up to `seq`. Returns False if it is not new."""
+        """Process the acknowledgement of all deltas up to `seq`. Return False if it is not new."""
         if type(seq) is not int or seq <= self._acknowledged:
             return False
         self._acknowledged = min(seq, self._last_seq)

@@ -1,9 +1,9 @@
 """`FrameHead`: reads the beginning of a frame that is incomplete or cannot be read.
 
 An incomplete frame may claim a text of 4 GiB, or be nested far too deep. Few of its bytes have
-come, but a peer that waits for an answer should get it now and not when `max_frame` is reached. The
-msgid, which the answer needs, is in the first bytes. So the headers of a frame's first elements are
-read one by one, in Python. A frame that comes whole and is well-formed is never read so.
+come, but a waiting peer should get the answer now and not when `max_frame` is reached. The answer
+needs the msgid, which is in the first bytes. So the headers of a frame's first elements are read
+one by one, in Python. A frame that comes whole and is well-formed is never read like this.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .limits import Limits
 __all__ = ["MAX_MSGID", "FrameHead"]
 
 MOST_HEADERS = 256
-"""Most elements of a frame whose headers are read. After them, only the frame's limits hold."""
+"""The most elements of a frame whose headers are read. Beyond them, only its limits apply."""
 
 MAX_MSGID = 2**32 - 1
 """The greatest msgid: a uint32."""
@@ -25,8 +25,8 @@ class _Header(NamedTuple):
     """The meaning of the first byte of an element.
 
     kind: "scalar", "bytes" (text, binary, extension), "array", "map" or "never".
-    width: bytes of the length or count that follows; 0: `amount` has it.
-    amount: bytes of the body, or elements; beside a length: bytes to add to it.
+    width: bytes of the length or count that follows; 0 if `amount` has it.
+    amount: bytes of the body, or elements; with a length: bytes to add to it.
     """
 
     kind: str
@@ -49,7 +49,7 @@ def _header(byte: int) -> _Header:
 _LONG_HEADERS = {
     0xC1: _Header("never", 0, 0),
     **{0xC4 + i: _Header("bytes", 1 << i, 0) for i in range(3)},  # binary
-    **{0xC7 + i: _Header("bytes", 1 << i, 1) for i in range(3)},  # extension: and its type
+    **{0xC7 + i: _Header("bytes", 1 << i, 1) for i in range(3)},  # extension, with its type
     **{0xCA + i: _Header("scalar", 0, 4 << i) for i in range(2)},  # float
     **{0xCC + i: _Header("scalar", 0, 1 << i) for i in range(4)},  # unsigned
     **{0xD0 + i: _Header("scalar", 0, 1 << i) for i in range(4)},  # signed
@@ -62,12 +62,12 @@ _HEADERS = tuple(_header(byte) for byte in range(256))
 
 
 class FrameHead:
-    """Reads the head of a frame as it grows. msgid: of a Request, as soon as it can be read."""
+    """Reads the head of a frame as it grows. msgid: of a Request, once it can be read."""
 
     def __init__(self, limits: Limits) -> None:
         self.msgid: int | None = None
         self._limits = limits
-        self._position = 0  # of the next header; behind the end while a body is not there yet
+        self._position = 0  # position of the next header; beyond the end while a body is incomplete
         self._n_left = MOST_HEADERS
         self._open: list[int] = []  # elements still to come, of each container that is open
         self._is_request = False
@@ -76,7 +76,7 @@ class FrameHead:
         """Read the new bytes. Return the fault of the frame, or None. frame: all bytes so far."""
         while self._n_left > 0 and self._position < len(frame):
             if self._position > 0 and not self._open:
-                return None  # that was the whole frame
+                return None  # the whole frame is read
             header = _HEADERS[frame[self._position]]
             if self._position == 0 and header.kind != "array":
                 return "a frame must be an array"
@@ -91,7 +91,7 @@ class FrameHead:
                 return fault
             if len(self._open) == 1 and header.kind == "scalar":
                 if len(frame) < body + amount:
-                    return None  # might be the msgid
+                    return None  # it might be the msgid
                 self._of_the_frame(frame[self._position], frame[body : body + amount])
             self._n_left -= 1
             self._step(header.kind, amount, body)
@@ -115,7 +115,7 @@ class FrameHead:
         return None
 
     def _of_the_frame(self, byte: int, body: bytes | bytearray) -> None:
-        """Take a scalar of the frame's own array, whose first is the type, the second the msgid."""
+        """Process a scalar of the frame's own array: first the type, then the msgid."""
         is_type, is_msgid = self._n_left == MOST_HEADERS - 1, self._n_left == MOST_HEADERS - 2
         if is_type:
             self._is_request = byte == 0

@@ -34,7 +34,7 @@ _OPEN_ARRAY = b"\x91"  # the header of an array of one element
 
 
 class Fault(NamedTuple):
-    """The reason that no more frames of a stream can be read."""
+    """The reason why no more frames of a stream can be read."""
 
     reason: str
     msgid: int | None
@@ -42,11 +42,11 @@ class Fault(NamedTuple):
 
 
 class MalformedFrameError(Exception):
-    """A frame that cannot be built, or passes a limit."""
+    """A frame that cannot be built, or exceeds a limit."""
 
 
 def _height_of_parser() -> int:
-    """Return how many containers within each other the parser can have open."""
+    """Return the number of nested containers that the parser can have open."""
     parser = msgpack.Unpacker()
     parser.feed(_OPEN_ARRAY * 65536)
     try:
@@ -62,18 +62,20 @@ _HEIGHT = _height_of_parser()
 
 
 class _Builder:
-    """Builds frames of complete bytes. Raises MalformedFrameError for what passes a limit."""
+    """Builds frames of complete bytes. Raises MalformedFrameError for a frame beyond a limit."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._max_frame, self._max_depth = limits.max_frame, limits.max_depth
-        # With so many arrays around a frame, the parser's own limit is `max_depth` of the frame.
+        # With that many arrays around a frame, the parser's own limit equals `max_depth` of the
+        # frame.
         self._around = _OPEN_ARRAY * (_HEIGHT - limits.max_depth)
         self._options: dict[str, Any] = {
             "raw": False,
             "unicode_errors": "surrogateescape",
             "strict_map_key": False,
-            "timestamp": 1,  # as keys, msgpack's Timestamps can share a hash: n**2 for a map
+            # msgpack's Timestamps can share a hash as keys, which takes n**2 time for a map
+            "timestamp": 1,
             "max_array_len": limits.max_elements,
             "max_map_len": limits.max_pairs,
         }
@@ -82,9 +84,9 @@ class _Builder:
         self._most_simple = min(SLICE, limits.max_weight // 9)
 
     def check(self, frame: bytes) -> None:
-        """Raise MalformedFrameError for a well-formed frame past a limit.
+        """Raise MalformedFrameError for a well-formed frame beyond a limit.
 
-        The frame is built only where its bytes leave doubt.
+        The frame is built only if its bytes leave doubt.
         """
         limits, n_bytes = self._limits, len(frame)
         self._check_size_and_depth(frame)
@@ -96,7 +98,7 @@ class _Builder:
             self.build(frame)
 
     def build(self, frame: bytes) -> list[Any]:
-        """Return the array of these bytes, which have to be exactly one msgpack object."""
+        """Return the array of these bytes, which must be exactly one msgpack object."""
         self._check_size_and_depth(frame)
         try:
             if len(frame) <= self._most_simple:
@@ -108,7 +110,7 @@ class _Builder:
         except MalformedFrameError:
             raise
         except Exception as error:  # hostile frames raise exceptions of many types
-            self.__dict__.pop("_parser", None)  # it may have stopped in the middle
+            self.__dict__.pop("_parser", None)  # the parser may have stopped in the middle
             reason = f"{type(error).__name__}: {error}"[:200]
             raise MalformedFrameError(f"cannot be read: {reason}") from error
         if type(built) is not list:
@@ -117,14 +119,14 @@ class _Builder:
 
     @cached_property
     def _parser(self) -> Any:
-        """The parser of small frames, used many times. It takes 50 KB: made when first needed."""
+        """The parser of small frames, used many times. It takes 50 KB: made on first use."""
         return msgpack.Unpacker(read_size=4096, **self._options)
 
     def _check_size_and_depth(self, frame: bytes) -> None:
         n_bytes, max_depth = len(frame), self._max_depth
         if n_bytes > self._max_frame:
             raise MalformedFrameError(f"a frame of {n_bytes} bytes; max_frame is {self._max_frame}")
-        # First by the bytes that could open a container, whether they do or not.
+        # The first test counts the bytes that could open a container, whether they do or not.
         if n_bytes <= _SMALL and len(frame.translate(None, _NOT_CONTAINERS)) <= max_depth:
             return
         if self._is_too_deep(frame):
@@ -140,7 +142,7 @@ class _Builder:
         except msgpack.StackError:
             return True
         except msgpack.OutOfData:
-            pass  # the arrays around the frame are not complete
+            pass  # the arrays around the frame are incomplete
         return False
 
     def _most_weight(self, frame: bytes) -> int:
@@ -167,14 +169,14 @@ class _Builder:
 
 
 class FrameReader:
-    """Makes frames of bytes as they come. After a fault it reads no more."""
+    """Splits bytes into frames as they come. After a fault it reads no more."""
 
     def __init__(self, limits: Limits) -> None:
         self.fault: Fault | None = None
         self._limits = limits
         self._builder = _Builder(limits)
         self._begun = bytearray()  # the bytes so far of an incomplete frame
-        self._head: FrameHead | None = None  # of that frame
+        self._head: FrameHead | None = None  # head of that frame
         self._start_over()
 
     def read(self, data: bytes) -> list[list[Any]]:
@@ -191,7 +193,7 @@ class FrameReader:
         return frames
 
     def _start_over(self) -> None:
-        """Make a new parser: one that had a long text keeps its memory."""
+        """Make a new parser, since one that parsed a long text keeps its memory."""
         self._parser = msgpack.Unpacker(
             read_size=4096, max_buffer_size=self._limits.max_frame + 2 * SLICE
         )
@@ -199,7 +201,7 @@ class FrameReader:
 
     def _read_slice(self, data: bytes, frames: list[list[Any]]) -> None:
         parser = self._parser
-        offset = self._n_fed  # of `data` in what the parser was fed
+        offset = self._n_fed  # offset of `data` in the parser's input
         start, size = 0, len(data)
         parser.feed(data)
         self._n_fed = offset + size
@@ -241,7 +243,7 @@ class FrameReader:
             self._end(Fault(reason, self._head.msgid))
 
     def _fail(self, reason: str, frame: bytes) -> None:
-        """End the stream with a whole frame that is faulty. Its head may have a better reason."""
+        """End the stream with a faulty whole frame. Its head may provide a better reason."""
         head = FrameHead(self._limits)
         reason = head.read_on(frame) or reason
         self._end(Fault(reason, head.msgid))
@@ -253,7 +255,7 @@ class FrameReader:
 
 
 class FrameWriter:
-    """Makes bytes of frames, with one msgpack.Packer for many."""
+    """Encodes frames, with one msgpack.Packer for many."""
 
     def __init__(self, limits: Limits) -> None:
         self._builder = _Builder(limits)
@@ -270,7 +272,7 @@ class FrameWriter:
         return data
 
     def refusal(self, data: bytes) -> str | None:
-        """Return why a reader with these limits refuses a frame that was written, or None."""
+        """Return why a reader with these limits would refuse a written frame, or None."""
         try:
             self._builder.check(data)
         except MalformedFrameError as error:
@@ -278,5 +280,5 @@ class FrameWriter:
         return None
 
     def _start_over(self) -> None:
-        """Make a new packer: one that had a long frame keeps its memory."""
+        """Make a new packer, since one that packed a long frame keeps its memory."""
         self._pack = msgpack.Packer(unicode_errors="surrogateescape", buf_size=4096).pack

@@ -10,7 +10,7 @@ __all__ = ["Limits"]
 
 _RANGES = {
     "max_frame": (64, 2**31 - 1),
-    "max_depth": (3, 512),  # a delta is three deep: the frame, its params, the map in them
+    "max_depth": (3, 512),  # a delta has three levels: the frame, its params, the map in them
     "max_in_flight": (1, 2**20),
     "max_elements": (64, 2**26),
 }
@@ -18,16 +18,16 @@ _RANGES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of one connection. Messages past them are refused.
+    """Limits of one connection. Messages beyond them are refused.
 
     max_frame: most bytes of a frame.
-    max_depth: most containers (arrays and maps, empty ones too) within each other, the frame's
-        own array being the first.
+    max_depth: most nested containers (arrays and maps, also empty ones), the frame's own array
+        being the first.
     max_in_flight: most requests that wait for their Response at a time.
-    max_elements: most elements of one array of an answer; of a request a quarter, since a server
-        that builds one delays all others. A map may have a sixteenth of it in pairs, and a frame
-        as a whole twice as many elements, where a container counts as 8 more: about the memory
-        that it takes.
+    max_elements: most elements of one array of an answer; a quarter of it for a request, since a
+        server that builds one delays all others. A map may have a sixteenth of it in pairs, and a
+        frame as a whole twice as many elements, where a container counts as 8 more: about the
+        memory that it takes.
     Raises ConfigError for values out of range.
     """
 
@@ -51,7 +51,9 @@ class Limits:
 
     @property
     def max_delta(self) -> int:
-        """Most bytes of pieces that are merged into one delta: far fewer than make a message."""
+        """The most bytes of pieces that are merged into one delta: far fewer than a message may
+        have.
+        """
         return min(self.max_frame // 4, self.max_elements)
 
     @property
@@ -61,5 +63,5 @@ class Limits:
 
     @property
     def max_weight(self) -> int:
-        """Most elements of a frame, all containers together, each counted as 8 more."""
+        """The most elements of a frame, all containers together, each counted as 8 more."""
         return 2 * self.max_elements

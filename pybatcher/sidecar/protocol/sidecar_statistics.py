@@ -18,10 +18,10 @@ _GAUGES = frozenset(
         "kv_cached_blocks",
     }
 )
-"""The gauges: fields with a state of the moment. They end with the worker; others are counters."""
+"""The gauges, which have the current state and end with the worker; other fields are counters."""
 
 _FIELDS = tuple(field.name for field in fields(BatcherStatistics))
-"""The fields that are summed; statistics of a subclass have others besides."""
+"""The fields that are summed; statistics of a subclass have more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +35,9 @@ class SidecarStatistics(BatcherStatistics):
     replayed_requests: calls that were sent to a worker again, with the tokens they had
         (`replayed_tokens` were computed again for them).
     connections: clients that are connected now.
-    in_flight: calls of theirs that have no response yet.
-    worker_pids: of the workers that run: one, or two while one is drained after a reload.
+    in_flight: their calls without a response.
+    worker_pids: process ids of the running workers: one, or two while one is drained after a
+        reload.
     """
 
     worker_restarts: int
@@ -54,7 +55,7 @@ def no_counts() -> BatcherStatistics:
 def without_gauges(counts: BatcherStatistics) -> BatcherStatistics:
     """Return the counters of a worker that has ended, with all gauges 0.
 
-    Requests that it had not finished are not in `submitted`: they are submitted to another.
+    Its unfinished requests are not in `submitted`, since they are submitted to another worker.
     """
     lost = counts.queued + counts.running
     ended = replace(counts, submitted=counts.submitted - lost)
@@ -67,6 +68,6 @@ def add_counts(some: BatcherStatistics, more: BatcherStatistics) -> BatcherStati
 
 
 def at_least(counts: BatcherStatistics, floor: BatcherStatistics) -> BatcherStatistics:
-    """Return `counts`, each counter raised to that of `floor` where it is lower."""
+    """Return `counts`, each counter raised to that of `floor` if it is lower."""
     raised = {n: max(getattr(counts, n), getattr(floor, n)) for n in _FIELDS if n not in _GAUGES}
     return BatcherStatistics(**raised, **{n: getattr(counts, n) for n in _GAUGES})

@@ -1,9 +1,9 @@
-"""Tenants: on whose behalf a call is, by which the engine's time is shared. Pure.
+"""Tenants: the names among which the engine's time is shared fairly. Pure.
 
-Each connection of the sidecar is its own tenant. A client with several connections may give their
-calls one name, the opt `tenant`: then they have one share together. The front puts the tenant into
-every call that it sends to its worker, in the same opt; the worker's session has no tenant of its
-own and passes on that of the call.
+Each connection of the sidecar is its own tenant. A client with several connections may name the
+tenant of its calls with the opt `tenant`: then they have one share together. The front adds the
+tenant to every call that it sends to its worker, in the same opt; the worker's session has no
+tenant of its own and keeps that of the call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def connection_tenant(number: int) -> str:
 
 
 def read_tenant(opts: Mapping[str, Any]) -> str:
-    """Return the opt `tenant`; "" where there is none. Raises InvalidRequestError."""
+    """Return the opt `tenant`; "" without one. Raises InvalidRequestError."""
     said = opts.get("tenant")
     if said is None:
         return ""
@@ -39,8 +39,8 @@ def read_tenant(opts: Mapping[str, Any]) -> str:
 def with_tenant(options: _Options, own: str) -> _Options:
     """Return the call with its tenant for the scheduler.
 
-    own: of the connection; "" in the worker, where the front has set the call's. A name that a
-        client gives is never equal to the tenant of a connection.
+    own: the tenant of the connection; "" in the worker, where the front has set the call's. A name
+        from a client never equals the tenant of a connection.
 
     Raises InvalidRequestError for a name that is too long.
     """

@@ -1,8 +1,8 @@
 """Codecs of all values on the sidecar's socket, to and from plain maps and lists. Pure.
 
-wire_calls.py       generate, chat               codecs.py           all else that is asked
-wire_results.py     what comes of them           wire_errors.py      what goes wrong
-wire_statistics.py  how the batcher is doing     wire_fields.py      distrust
+wire_calls.py       generate, chat               codecs.py           all other questions
+wire_results.py     results                      wire_errors.py      errors
+wire_statistics.py  statistics, health, events   wire_fields.py      checks of received values
 """
 
 from __future__ import annotations

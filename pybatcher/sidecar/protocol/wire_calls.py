@@ -2,8 +2,8 @@
 
     generate [prompt, opts?]      chat [messages, opts?]
 
-`opts` are the fields of SamplingParams by their names, and those of `_OF_CALLS`. A field that is
-missing has its default. Every error names the field that is wrong.
+`opts` are the fields of SamplingParams by their names, and those of `_OF_CALLS`. A missing field
+has its default. Every error names the wrong field.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _SAMPLING = {field.name: field.default for field in fields(SamplingParams)}
 _OPTIONS = ("priority", "timeout_ms", "namespace", "tenant", "trace_headers")
 _OF_CALLS = ("id", "stream", "window", "output", *_OPTIONS)
 _CHAT_DEFAULTS = ChatSettings()
-_LONGEST_ID = 1024  # each delta repeats it
-_MOST_TOKEN_IDS = 2**31  # of any model: they are 32 bits wide
+_LONGEST_ID = 1024  # each delta repeats the id
+_MOST_TOKEN_IDS = 2**31  # ids of any model are 32 bits wide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireCall:
-    """One `generate` or `chat`. id, window: None where the opts have none."""
+    """One `generate` or `chat`. id, window: None if the opts have none."""
 
     call: Call
     id: RequestId | None
@@ -113,7 +113,7 @@ def write_call(
 
 
 def read_params(params: Sequence[object], names: tuple[str, ...]) -> tuple[Any, ...]:
-    """Return one param for each name, and after them the opts, {} where they are missing or nil."""
+    """Return one param for each name, and then the opts, {} if they are missing or nil."""
     n_given = len(params)
     if not len(names) <= n_given <= len(names) + 1:
         wanted = ", ".join((*names, "opts?"))
@@ -132,7 +132,7 @@ def read_opts(
 
 
 def _read_id(opts: Mapping[str, Any]) -> RequestId | None:
-    """Return the id that the client gives its request; None where it gives none."""
+    """Return the id that the client gives its request; None without one."""
     value = opts.get("id")
     if isinstance(value, (str, bytes)) and len(value) <= _LONGEST_ID:
         return ASKED.text(value, "id")
@@ -152,7 +152,7 @@ def _read_options(opts: Mapping[str, Any]) -> dict[str, Any]:
     namespace = opts.get("namespace")
     return {
         "priority": check_priority(opts.get("priority", 0)),
-        # The smallest float, divided, would be 0, which is no timeout: raise it.
+        # Dividing the smallest float would give 0, which is no timeout, so it is raised.
         "timeout": None if timeout_ms is None else max(timeout_ms / 1000, sys.float_info.min),
         "namespace": None if namespace is None else ASKED.text(namespace, "namespace"),
         "tenant": read_tenant(opts),
@@ -181,7 +181,7 @@ def write_options(options: CallOptions) -> dict[str, Any]:
 
 
 def read_content(content: object, is_chat: bool) -> Any:
-    """Return a prompt, or messages, or the token ids that were made of these."""
+    """Return a prompt, messages, or the token ids of rendered messages."""
     if not is_chat:
         return ASKED.prompt(content, "prompt")
     if are_token_ids(content):
@@ -190,7 +190,7 @@ def read_content(content: object, is_chat: bool) -> Any:
 
 
 def read_settings(opts: Mapping[str, Any]) -> ChatSettings:
-    """Return what a chat asks for, as far as it can be checked without a model."""
+    """Return the settings of a chat, checked as far as possible without a model."""
     return ChatSettings(
         **{name: ASKED.plain(opts[name], name) for name in CHAT_OPTIONS if name in opts}
     )
@@ -214,7 +214,7 @@ def write_settings(settings: ChatSettings) -> dict[str, Any]:
 def _read_sampling(name: str, value: object) -> Any:
     """Return a field of SamplingParams in its own type; SamplingParams checks the value itself.
 
-    Its errors show the value, so values of unlimited size are refused here.
+    Errors of SamplingParams show the value, so values of unlimited size are refused here.
     """
     if name in ("choices", "of_model") or (name == "stop" and not isinstance(value, (str, bytes))):
         texts = ASKED.items(value, name)
@@ -231,7 +231,7 @@ def _read_sampling(name: str, value: object) -> Any:
 
 
 def _read_token_id(key: object) -> object:
-    """Return the token id of a key, which may be a text: the only type of keys in JSON."""
+    """Return the token id of a key, which may be a text, as JSON has no other keys."""
     if isinstance(key, (str, bytes)):
         text = ASKED.text(key, "a key of logit_bias")
         if not text.isascii() or not text.isdecimal() or len(text) > 10:

@@ -33,14 +33,14 @@ from .wire_fields import short
 __all__ = ["LONGEST_MESSAGE", "error_from_wire", "error_to_wire", "plain_error"]
 
 LONGEST_MESSAGE = 2000
-"""Most characters of a message, which may show a value that a client has sent."""
+"""The most characters of a message, which may show a value that a client has sent."""
 
 
 class _WireError(NamedTuple):
     """One code. kind: the class that is sent as this code, and raised for it by a client.
 
     retryable: the same request may succeed later, or elsewhere.
-    raised: False where a server sends the code without raising anything.
+    raised: False if a server sends the code without raising an exception.
     """
 
     code: str
@@ -65,7 +65,8 @@ _ERRORS = (
     _WireError("engine_failed", EngineFailedError),
     _WireError("engine_failed", NoFreeSequenceError, retryable=True),
     _WireError("engine_failed", KvCacheFullError, retryable=True),
-    _WireError("engine_failed", ConnectionLostError, retryable=True),  # not the request's fault
+    # the request did not cause it
+    _WireError("engine_failed", ConnectionLostError, retryable=True),
 )
 _OTHERS = _WireError("engine_failed", EngineError)
 _OF_CODE = {line.code: line.kind for line in reversed(_ERRORS)}
@@ -82,7 +83,7 @@ def plain_error(code: str, message: str) -> dict[str, Any]:
 
 
 def error_to_wire(error: BaseException) -> dict[str, Any]:
-    """Return the error map that a client is sent for `error`. Never raises."""
+    """Return the error map for a client. Never raises."""
     line = next((e for e in _ERRORS if e.raised and isinstance(error, e.kind)), _OTHERS)
     name = type(error).__name__
     wire: dict[str, Any] = {
@@ -102,7 +103,7 @@ def error_to_wire(error: BaseException) -> dict[str, Any]:
 
 
 def error_from_wire(wire: object) -> PybatcherError:
-    """Return the error that a client raises; a ProtocolError where `wire` is no error map."""
+    """Return the error that a client raises; a ProtocolError if `wire` is no error map."""
     if not isinstance(wire, Mapping):
         return ProtocolError(f"the error is {short(wire)}; it must be a map with code and message")
     code, message, name = (_text(wire.get(key)) for key in ("code", "message", "type"))
@@ -120,7 +121,7 @@ def error_from_wire(wire: object) -> PybatcherError:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # `__str__` of a foreign class
+    except Exception:  # the `__str__` of a foreign class
         return f"a {type(error).__name__} that cannot be shown"
 
 
@@ -140,7 +141,7 @@ def _text(value: object) -> str | None:
 
 
 def _milliseconds(seconds: float) -> int:
-    """Return milliseconds, rounded up: a client that comes back too early is refused again."""
+    """Return milliseconds, rounded up, since a client that returns too early is refused again."""
     return math.ceil(min(max(seconds, 0.0), 1e9) * 1000) if seconds == seconds else 0
 
 

@@ -1,7 +1,7 @@
-"""`Fields`: reads values that a peer has sent. For every bad value it raises one type of error.
+"""`Fields`: reads received values. For every bad value it raises one type of error.
 
-A peer may be any program: a text may come as bytes (old MessagePack libraries have no other
-kind), a float as a whole number, and any value in any place.
+A peer may be any program: a text may come as bytes (old MessagePack libraries have no other kind),
+    a float as a whole number, and any value in any place.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _NO_LISTS = (bytearray, memoryview, array)
 _DEEPEST = 32  # levels of lists and maps inside a message
 _MOST_IN_FLOAT = 2**1023
 _MOST_VALUES = 2**17
-_MOST_IDS = 2**24  # each takes a byte of a message, at least
+_MOST_IDS = 2**24  # each id takes at least a byte of a message
 _BYTES = (bytes, bytearray, memoryview)
 _PLAIN = "made of maps, lists, texts and numbers"
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Reads values of the kinds that are wanted. error: the only type that is raised."""
+    """Reads values of expected kinds. error: the only type that is raised."""
 
     error: type[PybatcherError]
 
     def bad(self, name: str, value: object, wanted: str) -> PybatcherError:
-        """Return the error for a value of another kind than wanted."""
+        """Return the error for a value of an unexpected kind."""
         return field_error(self.error, name, f"is {short(value)}; it must be {wanted}")
 
     def text(self, value: object, name: str) -> str:
@@ -113,8 +113,8 @@ class Fields:
     def plain(self, value: object, name: str) -> Any:
         """Return a value that is made of maps, lists, texts, numbers, truth values and null only.
 
-        For received values and for values to be sent. At most 2**17 values, since whoever reads
-        them delays all others; lists and maps are refused before they are read.
+        For received values and for values to be sent. At most 2**17 values, since reading them
+        delays all other clients; lists and maps are refused before they are read.
         """
         with Checks(self.error).reading(name, value, _PLAIN):
             return self._plain(value, name, 0, _Budget())
@@ -180,9 +180,9 @@ class Fields:
         return self.token_ids(value, name, "a text or a list of token ids")
 
     def listed(self, value: object, name: str) -> Any:
-        """Return a numpy array or a tensor as a list, and anything else as it is.
+        """Return a numpy array or a tensor as a list, and anything else unchanged.
 
-        An array may say that it has more items than there is memory.
+        An array may claim more items than fit into memory.
         """
         if type(value) in _NO_ARRAYS:
             return value
@@ -197,7 +197,7 @@ class Fields:
             return value.tolist()
 
     def token_ids(self, value: object, name: str, wanted: str = "a list of token ids") -> list[Any]:
-        """Return token ids, received or to be sent. Whether the model has them is not checked."""
+        """Return token ids, received or to be sent, without comparing them with a vocabulary."""
         with Checks(self.error).reading(name, value, wanted):
             value = self.listed(value, name)
             if not isinstance(value, Sequence) or isinstance(value, (str, *_BYTES)):
@@ -221,19 +221,19 @@ class Fields:
 
 
 class _Budget:
-    """How many values may still be read."""
+    """The number of values that may still be read."""
 
     def __init__(self) -> None:
         self._left = _MOST_VALUES
 
     def spend(self, count: int) -> bool:
-        """Count some; False: there are too many."""
+        """Count values. Return False if there are too many."""
         self._left -= count
         return self._left >= 0
 
 
 def _is_simple(value: object) -> bool:
-    """Return whether a value is of the commonest kinds, and goes as it is."""
+    """Return whether a value is of the commonest kinds, which need no conversion."""
     kind = type(value)
     if kind is str:
         return str.isascii(value)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ def model_info_to_wire(info: ModelInfo) -> dict[str, Any]:
 
 
 def model_info_from_wire(wire: object) -> ModelInfo:
-    """Return the description that was sent. Raises ProtocolError."""
+    """Return the received description. Raises ProtocolError."""
     said = ANSWERED.map(wire, "the model")
     special = ANSWERED.map(said.get("special_tokens", {}), "special_tokens")
     sampling = ANSWERED.map(said.get("sampling", {}), "sampling")

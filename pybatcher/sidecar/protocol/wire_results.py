@@ -71,8 +71,9 @@ def delta_of(piece: Piece, seq: int = 1) -> dict[str, Any]:
 
 
 def piece_of(delta: object) -> Piece:
-    """Return the piece that a delta was made of. Raises ProtocolError."""
-    if type(delta) is dict and len(delta) == 3 and "seq" in delta:  # true of nearly all
+    """Return the piece of a delta. Raises ProtocolError."""
+    # nearly all deltas are of this form
+    if type(delta) is dict and len(delta) == 3 and "seq" in delta:
         text: object = delta.get("text")
         token_ids: Any = delta.get("token_ids")
         is_one = type(token_ids) is list and len(token_ids) == 1
@@ -120,7 +121,7 @@ def completion_to_wire(completion: Completion) -> dict[str, Any]:
 
 
 def completion_from_wire(wire: object) -> Completion:
-    """Return a completion equal to the one that was sent. Raises ProtocolError."""
+    """Return a completion equal to the sent one. Raises ProtocolError."""
     said = ANSWERED.map(wire, "the completion")
     first = _choice(said)
     others = said.get("choices")
@@ -149,7 +150,7 @@ def scores_to_wire(scores: Sequence[Score]) -> list[dict[str, Any]]:
 
 
 def scores_from_wire(wire: object) -> list[Score]:
-    """Return the scores that were sent. Raises ProtocolError."""
+    """Return the received scores. Raises ProtocolError."""
     scores = []
     for i, one in enumerate(ANSWERED.items(wire, "the scores")):
         said = ANSWERED.map(one, f"scores[{i}]")
@@ -186,7 +187,7 @@ def embeddings_to_wire(embeddings: Sequence[Embedding]) -> dict[str, Any]:
 
 
 def embeddings_from_wire(wire: object) -> list[Embedding]:
-    """Return the vectors that were sent, bit for bit. Raises ProtocolError."""
+    """Return the received vectors, bit for bit. Raises ProtocolError."""
     said = ANSWERED.map(wire, "the result")
     vectors = ANSWERED.items(said.get("embeddings"), "embeddings")
     usage = ANSWERED.map(said.get("usage"), "usage")
@@ -208,7 +209,7 @@ def prefix_info_to_wire(info: PrefixInfo) -> dict[str, Any]:
 
 
 def prefix_info_from_wire(wire: object) -> PrefixInfo:
-    """Return the prefix that was sent. Raises ProtocolError."""
+    """Return the received prefix. Raises ProtocolError."""
     said = ANSWERED.map(wire, "the prefix")
     name, namespace = said.get("name"), said.get("namespace")
     return PrefixInfo(

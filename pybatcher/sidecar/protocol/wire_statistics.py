@@ -1,7 +1,7 @@
 """Codecs of statistics, health and telemetry events, to and from the wire.
 
-Maps of the fields by their names; unknown fields are ignored. The functions that read raise
-ProtocolError and nothing else.
+The wire has maps of the fields by their names; unknown fields are ignored. The functions that read
+raise ProtocolError and nothing else.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def statistics_to_wire(statistics: BatcherStatistics) -> dict[str, Any]:
 
 
 def statistics_from_wire(wire: object) -> SidecarStatistics:
-    """Return the statistics that were sent; counts of the front are 0 where they are missing.
+    """Return the received statistics; missing counts of the front are 0.
 
     Raises ProtocolError.
     """
@@ -66,7 +66,7 @@ def health_to_wire(health: Health) -> dict[str, Any]:
 
 
 def health_from_wire(wire: object) -> Health:
-    """Return the health that was sent. Raises ProtocolError."""
+    """Return the received health. Raises ProtocolError."""
     said = ANSWERED.map(wire, "the health")
     status: Any = ANSWERED.text(said.get("status"), "health.status")
     if status not in _STATES:
@@ -81,7 +81,7 @@ def event_to_wire(event: TelemetryEvent) -> list[Any]:
 
 
 def event_from_wire(params: Sequence[object]) -> TelemetryEvent:
-    """Return the event that was sent. Raises ProtocolError."""
+    """Return the received event. Raises ProtocolError."""
     if len(params) != 2:
         raise ANSWERED.bad("the event", params, "[kind, fields]")
     name = ANSWERED.text(params[0], "the event's kind")

@@ -1,7 +1,7 @@
-"""Codecs of tool calls, whole and in deltas. `wire_results` has their shapes.
+"""Codecs of tool calls, whole and in deltas. `wire_results` documents their shapes.
 
-Arguments cross the wire as a JSON text in ASCII: MessagePack knows no numbers of more than 64 bits
-and no lone surrogates, and a model may write both.
+Arguments cross the wire as a JSON text in ASCII: MessagePack has no numbers of more than 64 bits
+    and no lone surrogates, and a model may write both.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def calls_from_wire(wire: object) -> tuple[ToolCall, ...]:
 
 
 def call_delta_to_wire(delta: ToolCallDelta) -> dict[str, Any]:
-    """Return the map of what a piece adds to a call."""
+    """Return the map of a piece's addition to a call."""
     wire: dict[str, Any] = {"index": delta.index}
     if delta.name:
         wire |= {"id": delta.id, "name": delta.name}
@@ -50,7 +50,7 @@ def call_delta_to_wire(delta: ToolCallDelta) -> dict[str, Any]:
 
 
 def call_deltas_from_wire(wire: object) -> tuple[ToolCallDelta, ...]:
-    """Return what a piece adds to calls. Raises ProtocolError."""
+    """Return the additions of a piece to calls. Raises ProtocolError."""
     made = []
     for i, one in enumerate(ANSWERED.items(wire, "tool_calls")):
         name = f"tool_calls[{i}]"

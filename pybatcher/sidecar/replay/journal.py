@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "PendingGeneration", "PendingQuestion", "bytes_of"]
 
-_BYTES_OF_INT = 36  # an int, and its place in a list
+_BYTES_OF_INT = 36  # an int and its slot in a list
 
 
 def bytes_of(*values: Any) -> int:
-    """Return about how many bytes of memory texts, token ids, and lists of either take."""
+    """Return the approximate bytes of memory of texts, token ids, and lists of either."""
     total = 0
     for value in values:
         if isinstance(value, (str, bytes)):
@@ -50,14 +50,15 @@ class Entry:
     """One call in flight. Times: seconds of the owner's clock.
 
     number: the id of the call for its owner.
-    submitted: when the call was made. deadline: None: there is none.
-    call_id: the id of the call on its link; None: it waits to be sent.
+    submitted: time of the call. deadline: None without one.
+    call_id: the id of the call on its link; None while it waits to be sent.
     starts: how often it was sent.
-    n_bytes: about how much memory it takes.
-    seen_length: number of tokens it had when a worker last died with it; -1: none did.
+    n_bytes: approximate memory of the call.
+    seen_length: number of tokens it had when a worker last died with it; -1 if none did.
     backpressure: paused while the results are not read; None: reading is not watched.
-    told_aside: what the other end was told of it last. told_lately: and that a moment ago.
-    timer: of its deadline, while it waits. unwatch: ends the watching of `backpressure`.
+    told_aside: the pause state that the other end knows. told_lately: True shortly after a
+        notification.
+    timer: the timer of its deadline while it waits. unwatch: ends the watching of `backpressure`.
     """
 
     number: int
@@ -103,9 +104,9 @@ class PendingQuestion(Entry):
 class PendingGeneration(Entry):
     """One output in flight, with the tokens it has so far.
 
-    call: of one sample, with its seed.
-    index, siblings: of the sample, and the numbers of all samples of the reply.
-    token_times: when each token came.
+    call: the call of one sample, with its seed.
+    index, siblings: the index of the sample, and the numbers of all samples of the reply.
+    token_times: time of each token.
     """
 
     call: Call
@@ -125,8 +126,9 @@ class PendingGeneration(Entry):
     ) -> Iterator[PendingGeneration]:
         """Return the samples of a call, each with a seed of its own.
 
-        params: of the call, checked; they take the place of its own. numbers: one a sample.
-        times: `submitted`, `deadline` and, where it counts, `n_bytes`.
+        params: the checked parameters of the call, which replace its own. numbers: one for each
+            sample.
+        times: `submitted`, `deadline` and, if memory is limited, `n_bytes`.
         """
         seed = secrets.randbits(64) if params.seed is None else params.seed
         for i, number in enumerate(numbers):
@@ -195,7 +197,7 @@ class PendingGeneration(Entry):
         )
 
     def expired(self, now: float) -> Completion:
-        """Return the completion of an output past its deadline. It has to have a token."""
+        """Return the completion of an output past its deadline. It must have a token."""
         times = tuple(self.token_times)
         return Completion(
             text="".join(self._text),
@@ -215,6 +217,6 @@ class PendingGeneration(Entry):
 
     @property
     def _n_logprobs(self) -> int | None:
-        """Number of likeliest tokens whose log-probabilities are asked for; None: none are."""
+        """Number of requested likeliest tokens with log-probabilities; None without logprobs."""
         params = self.call.params
         return None if params is None else params.logprobs

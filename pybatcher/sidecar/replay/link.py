@@ -22,7 +22,7 @@ class Link(asyncio.Protocol):
     """One connection, with any number of calls at once. For the thread of its loop.
 
     peer: the name of the other end, for errors.
-    on_notification: called with the method and the params of each notification but deltas.
+    on_notification: called with the method and the params of each notification except deltas.
     on_lost: called once, when the connection is lost and every call has ended.
     """
 
@@ -100,7 +100,8 @@ class Link(asyncio.Protocol):
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's are no subclass
+        # uvloop's transports are no subclass
+        self._transport = cast(asyncio.WriteTransport, transport)
         self._flush_soon()
 
     @override
@@ -132,7 +133,7 @@ class Link(asyncio.Protocol):
     # -- inside -----------------------------------------------------------------------------
 
     def _take_delta(self, params: list[Any]) -> None:
-        """Pass a delta to its call. One of a call that was cancelled, or never made, is dropped."""
+        """Pass a delta to its call. Deltas of cancelled or unknown calls are dropped."""
         if len(params) != 2 or not isinstance(params[0], int) or not isinstance(params[1], dict):
             self._give_up(ProtocolError(f"{self._peer} sent a delta that is not [id, map]"))
             return
@@ -182,7 +183,7 @@ def _ignore(_error: PybatcherError | None, _result: Any) -> None:
 
 
 def ending_of(answer: asyncio.Future[Any]) -> OnEnd:
-    """Return an `on_end` that sets a future, unless that was cancelled."""
+    """Return an `on_end` that sets a future, unless the future was cancelled."""
 
     def end(error: PybatcherError | None, result: Any) -> None:
         if answer.done():

@@ -1,6 +1,6 @@
 """`PendingCalls`: sends calls over a link, and sends them again over the next if it is lost.
 
-add ──> journal ──link_made──> sent ──deltas──> ... ──> ended, forgotten
+add ──> journal ──link_made──> sent ──deltas──> ... ──> ended, removed
            ^                     │
            └──── link_lost ──────┘      if `replays`; else each ends with the error
 """
@@ -33,7 +33,7 @@ from .poison import PoisonCalls
 __all__ = ["PendingCalls"]
 
 _RETRY_AFTER = 1.0  # seconds
-_ASIDE_PAUSE = 0.05  # seconds between two notifications that a call is read, or is not
+_ASIDE_PAUSE = 0.05  # seconds between two `aside` notifications of a call
 
 _LOGGER = logging.getLogger("pybatcher")
 
@@ -43,12 +43,13 @@ class PendingCalls:
 
     replays: calls survive the loss of a link: they are sent again over the next one, with the
         tokens they have. False: they end with ConnectionLostError.
-    suspects: a lost link means that a worker died; the call that is the cause is searched for.
-    most_bytes: most bytes of prompts in the journal, about; past it calls get QueueFullError.
+    suspects: a lost link means that a worker died, and the call that caused it is searched for.
+    most_bytes: most bytes of prompts in the journal, approximately; above it calls get
+        QueueFullError.
     on_work: called when a call is added.
     numbers: the ids of calls; shared by several `PendingCalls` whose calls need unique ids.
 
-    For one event loop; made while it runs. All times: seconds of `clock`.
+    For one event loop; constructed while it runs. All times: seconds of `clock`.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class PendingCalls:
         self._on_work = on_work
         self._numbers = count(1) if numbers is None else numbers
         self._journal: dict[int, Entry] = {}
-        self._cut: list[Entry] = []  # in flight when the link was lost
+        self._cut: list[Entry] = []  # calls in flight when the link was lost
         self._link: Link | None = None
         self._failure: PybatcherError | None = None
         self._is_idle = asyncio.Event()
@@ -85,7 +86,7 @@ class PendingCalls:
 
     @property
     def link(self) -> Link | None:
-        """The link that calls are sent over; None while there is none, and calls wait."""
+        """The link that calls are sent over; None while there is none and calls wait."""
         return self._link
 
     def link_made(self, link: Link) -> None:
@@ -96,7 +97,7 @@ class PendingCalls:
     def link_lost(
         self, error: PybatcherError, *, final: bool = False, is_evidence: bool = True
     ) -> None:
-        """Drop the link that was lost. To be called after each of its calls has ended.
+        """Drop the link that was lost. Call it after each of its calls has ended.
 
         final: no other link follows: every call gets `error`, and later ones too.
         is_evidence: True if one of the calls may be the cause.
@@ -176,7 +177,7 @@ class PendingCalls:
     # -- inside -----------------------------------------------------------------------------
 
     def _send_waiting(self) -> None:
-        """Send the calls that wait: all, or, where there are suspects, the first of those."""
+        """Send the waiting calls: all, or only the first suspect if there are suspects."""
         suspects = self._poison.suspects
         entries = suspects[:1] if suspects else list(self._journal.values())
         for entry in entries:
@@ -216,9 +217,9 @@ class PendingCalls:
             self._tell_aside(entry)
 
     def _tell_aside(self, entry: Entry) -> None:
-        """Tell the other end whether nobody reads what comes of a call, if it does not know.
+        """Notify the other end of the call's pause state, if it has changed.
 
-        A client may change its mind as fast as it likes: the other end hears of it now and then.
+        A client may change it at any rate; the other end is notified at most every `_ASIDE_PAUSE`.
         """
         if entry.told_lately or entry.backpressure is None or entry.call_id is None or entry.ended:
             return
@@ -234,7 +235,7 @@ class PendingCalls:
         self._tell_aside(entry)
 
     def _take(self, entry: PendingGeneration, delta: dict[str, Any]) -> None:
-        """Take a delta of a call. An exception ends that call only."""
+        """Process a delta of a call. An exception ends that call only."""
         piece = piece_of(delta)
         entry.take(piece, self.clock())
         if entry.reply.streams:
@@ -254,7 +255,8 @@ class PendingCalls:
                 self._fail(entry, error)
             return
         if isinstance(error, QueueFullError) and entry.starts > 1:
-            # The call was accepted once, and all calls are replayed at the same time: try again.
+            # The call was accepted once, and all calls are replayed at the same time, so it tries
+            # again.
             self._loop.call_later(error.retry_after, self._send_waiting)
             self._watch_deadline(entry)
             return
@@ -266,7 +268,7 @@ class PendingCalls:
                 entry.end(None, result)
             elif isinstance(entry, PendingGeneration):
                 if (self.replays or entry.reply.streams) and isinstance(result, dict):
-                    result.pop("logprobs", None)  # the deltas had them
+                    result.pop("logprobs", None)  # the deltas contained them
                 whole = entry.whole(completion_from_wire(result), self.clock())
                 self._forget(entry)
                 entry.reply.finish(whole, entry.index)
@@ -282,7 +284,7 @@ class PendingCalls:
         passed = self._poison.acquit()
         while passed is not None:
             if isinstance(passed, Entry) and not passed.ended:
-                self._withdraw(passed)  # sent again when all suspects have run alone
+                self._withdraw(passed)  # it is sent again when all suspects have run alone
                 self._watch_deadline(passed)
             passed = self._poison.acquit()
         self._send_waiting()
@@ -302,12 +304,13 @@ class PendingCalls:
 
     def _fail(self, entry: Entry, error: PybatcherError) -> None:
         self._forget(entry)
-        error = error.with_traceback(None)  # its frames refer to the entry, which keeps the error
+        # the frames of its traceback refer to the entry, which keeps the error
+        error = error.with_traceback(None)
         if isinstance(entry, PendingQuestion):
             entry.end(error, None)
         elif isinstance(entry, PendingGeneration):
             entry.reply.fail(error)
-            self._cancel(entry.siblings)  # the other samples of the reply, which has failed
+            self._cancel(entry.siblings)  # the other samples of the failed reply
 
     def _fail_unexpectedly(self, entry: Entry, defect: Exception) -> None:
         _LOGGER.exception("a call could not be passed on")
@@ -316,7 +319,7 @@ class PendingCalls:
         self._fail(entry, own)
 
     def _forget(self, entry: Entry) -> None:
-        """Note that a call has ended, however it did. Nothing here refers to it any longer."""
+        """Remove a call that has ended, in whatever way. No reference to it remains here."""
         entry.ended = True
         if self._journal.pop(entry.number, None) is None:
             return
@@ -328,11 +331,12 @@ class PendingCalls:
         entry.timer = entry.unwatch = None
         if not self._journal:
             self._is_idle.set()
-        if self._poison.suspects:  # it may be the one that runs alone, for which all others wait
+        # it may be the suspect that runs alone, for which all others wait
+        if self._poison.suspects:
             self._loop.call_soon(self._next_suspect)
 
     def _watch_deadline(self, entry: Entry) -> None:
-        """Expire a call at its deadline if it still waits then: no worker knows of it."""
+        """Expire a call at its deadline if it still waits then, as no worker has it."""
         if entry.deadline is None:
             return
         if entry.timer is not None:

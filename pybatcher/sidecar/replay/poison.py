@@ -1,11 +1,11 @@
 """`PoisonCalls`: finds the request that kills workers, among those that were in flight. Pure.
 
-A worker is killed from outside, by the system, or by a defect that one request meets. A signal from
-outside is no evidence. After a first death that is evidence, no call is suspected: all are resumed
-together. A call that is in flight again when the next worker dies, and has got no token in between,
-may be the cause. Then all calls that were in flight run one at a time, each alone in the worker
-until it has got a token or has ended. The call that was alone in two workers that died, one after
-the other, is the cause.
+A worker is killed from outside, by the system, or by a defect that one request triggers. A signal
+from outside is no evidence. After a first death that is evidence, no call is suspected: all are
+resumed together. A call that is in flight again when the next worker dies, and has got no token in
+between, may be the cause. Then all calls that were in flight run one at a time, each alone in the
+worker until it has got a token or has ended. The call that was alone in two workers that died, one
+after the other, is the cause.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Suspect(Protocol):
 
 
 class PoisonCalls:
-    """The calls that have to run alone, if there are any.
+    """The calls that must run alone, if there are any.
 
-    suspects: with any, only the first of them is to be sent; with none, all calls are.
+    suspects: if not empty, only the first of them is sent; otherwise all calls are.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class PoisonCalls:
         self._deaths_alone = 0  # workers that died with the first suspect alone
 
     def died(self, in_flight: Sequence[Suspect]) -> Suspect | None:
-        """Note that a worker died with these calls in flight. Return the cause, if it is clear."""
+        """Record the death of a worker with these calls. Return the cause, if it is clear."""
         in_flight = [suspect for suspect in in_flight if not suspect.ended]
         if len(in_flight) == 1 and self.suspects[:1] == in_flight and self._is_stuck(in_flight[0]):
             self._deaths_alone += 1

@@ -68,7 +68,7 @@ class RemoteService(CallService):
     ) -> None:
         """Drop the link that was lost.
 
-        error, final, is_evidence: as of `PendingCalls.link_lost`.
+        error, final, is_evidence: as in `PendingCalls.link_lost`.
         """
         self.pending.link_lost(error, final=final, is_evidence=is_evidence)
 
@@ -81,9 +81,9 @@ class RemoteService(CallService):
                 link.start_call("watch", [wanted], lambda _error, _result: None)
 
     def take_prefixes_of(self, other: RemoteService) -> None:
-        """Take over the prefixes of another service, also those that it adds or removes just now.
+        """Take over the prefixes of another service, including those being added or removed now.
 
-        They are added over the link of this one, or over the next.
+        They are added over the link of this service, or over its next one.
         """
         other._successor = self
         self._prefixes += other._prefixes
@@ -135,7 +135,7 @@ class RemoteService(CallService):
             answer = await self._add_prefix(codec, question, params)
             return answer
         if isinstance(question, RemovePrefix):
-            # Cancelled half way, nobody would know whether it is removed there.
+            # If it were cancelled half way, it would be unknown whether the prefix was removed.
             return await asyncio.shield(self._remove_prefix(codec, question, params))
         if isinstance(question, ListPrefixes):
             answer = await self._list_prefixes(codec, params)
@@ -173,15 +173,16 @@ class RemoteService(CallService):
         except asyncio.CancelledError:
             asking.add_done_callback(partial(self._undo_added, question))
             raise
-        if self._successor is not None:  # since it was asked
+        if self._successor is not None:  # a successor was set during the question
             return await self._successor.ask(question)
         self._prefixes.append(replace(question, name=str(info.name)))
         return info
 
     async def _list_prefixes(self, codec: Codec[ListPrefixes], params: list[Any]) -> Any:
-        """List the prefixes, once all that were there before a link was lost are there again.
+        """List the prefixes, after all prefixes of a lost link are restored.
 
-        That the last one is may come in the same moment as an answer without it.
+        The last one may be restored at the same moment as an answer without it arrives, hence the
+        loop.
         """
         while True:
             await self._restored.wait()
@@ -193,13 +194,13 @@ class RemoteService(CallService):
     async def _remove_prefix(
         self, codec: Codec[RemovePrefix], question: RemovePrefix, params: list[Any]
     ) -> Any:
-        """Remove a prefix, and forget it."""
+        """Remove a prefix, also from the list of prefixes to restore."""
         answer = codec.answer_from_wire(await self._ask(codec.method, params))
         for i, kept in enumerate(self._prefixes):
             if (kept.name, kept.namespace) == (question.name, question.namespace):
                 del self._prefixes[i]
                 break
-        if self._successor is not None:  # it has taken the prefix over
+        if self._successor is not None:  # the successor has taken the prefix over
             return await self._successor.ask(question)
         return answer
 
@@ -233,7 +234,7 @@ class RemoteService(CallService):
             self.pending.cancel(numbers)
             raise
         finally:
-            del answer  # it has the error, whose frames have it: both would live on
+            del answer  # the future has the error, whose frames refer to it: a reference cycle
 
     def _restore(self, link: Link, prefixes: list[AddPrefix]) -> None:
         """Add prefixes again over a new link. Prompts that begin with them wait, as at first."""

@@ -19,7 +19,8 @@ from ..protocol.wire import RequestId, WireCall, completion_to_wire, error_to_wi
 
 __all__ = ["Connection", "InFlight", "InFlightOutput"]
 
-_UNREAD = object()  # a holder of a reading; were it the output itself, both would live on
+# the holder of a pause; the output itself as the holder would be a reference cycle
+_UNREAD = object()
 
 
 class Connection(Protocol):
@@ -27,7 +28,7 @@ class Connection(Protocol):
 
     @property
     def may_send(self) -> bool:
-        """True while the client reads what it is sent; otherwise deltas should wait."""
+        """True while the client reads its messages; otherwise deltas should wait."""
 
     def notify(self, method: str, params: list[Any]) -> None:
         """Send a Notification."""
@@ -42,7 +43,7 @@ class Connection(Protocol):
 class InFlight:
     """One request. It ends once, with its Response, whatever order events come in.
 
-    id: of the request, chosen by the client.
+    id: the id of the request, chosen by the client.
     task: the task that works for it here, if any.
     backpressure: paused while the client reports that its answer is not read.
     """
@@ -55,7 +56,7 @@ class InFlight:
         self.has_ended = False
 
     def set_aside(self, aside: bool) -> None:
-        """Note whether the client says that nobody reads the answer."""
+        """Pause or resume the request as the client's `aside` notification says."""
         if aside:
             self.backpressure.pause(self.id)
         else:
@@ -84,7 +85,7 @@ class InFlightOutput(InFlight, Reply):
     ) -> None:
         """Make the reply of a call.
 
-        cancel: drops submitted requests by their ids. tenant: of the client. limits: of messages.
+        cancel: drops submitted requests by their ids. tenant: the client's. limits: of messages.
         """
         Reply.__init__(self, streams=asked.stream)
         InFlight.__init__(self, msgid, msgid if asked.id is None else asked.id)
@@ -100,10 +101,10 @@ class InFlightOutput(InFlight, Reply):
         self._takes_more = True
 
     def submitted(self, request_ids: range) -> None:
-        """Note the ids of the submitted requests; cancel them if the output was dropped already."""
+        """Record the ids of the submitted requests; cancel them if the output was dropped."""
         self.task = None
         self._request_ids = request_ids
-        if self.has_ended:  # dropped while it was being submitted
+        if self.has_ended:  # it was dropped while it was being submitted
             self._cancel(request_ids)
 
     @override
@@ -145,13 +146,14 @@ class InFlightOutput(InFlight, Reply):
         if not self._takes_more:
             return
         try:
-            super().fail(error.with_traceback(None))  # its frames may refer to this output
+            # the frames of its traceback may refer to this output
+            super().fail(error.with_traceback(None))
             self._end(error_to_wire(error), None)
         except Exception as defect:
             self._connection.fail_unexpectedly(self, defect)
 
     def acknowledge(self, seq: object) -> None:
-        """Note that the client has all deltas up to `seq`, and send those that have room now."""
+        """Process the acknowledgement of the deltas up to `seq`, and send those that have room."""
         if self._flow.acknowledge(seq) and (
             self._response is not None or self._connection.may_send
         ):

@@ -8,17 +8,17 @@ from collections.abc import Callable
 __all__ = ["Incoming"]
 
 _PIECE = 1024
-"""Bytes that are read at once: more than a hundred of the smallest frames."""
+"""The bytes that are read at once: more than a hundred of the smallest frames."""
 
 _TURN = 0.0005
-"""Seconds that one client has in one turn of the loop."""
+"""The seconds that one client has in one turn of the loop."""
 
 
 class Incoming:
     """Passes the bytes of a transport on in small pieces. For one event loop.
 
-    take: called with the bytes, in their order. After a client has sent a lot, its transport is
-        paused until all of that is taken, with turns of others in between.
+    take: called with the bytes, in order. After a client has sent many bytes, its transport is
+        paused until all of them are taken, with turns of other clients in between.
     """
 
     def __init__(self, take: Callable[[bytes], None]) -> None:
@@ -34,25 +34,25 @@ class Incoming:
         self._transport = transport
 
     def close(self) -> None:
-        """Drop the transport, the bytes that were not taken, and who takes them."""
+        """Drop the transport, the bytes that were not taken, and the `take` function."""
         self._transport = None
         self._data, self._taken = b"", 0
         self._take = _take_nothing
 
     def feed(self, data: bytes) -> None:
-        """Take bytes that have come, now or in later turns of the loop."""
+        """Accept received bytes, and pass them on now or in later turns of the loop."""
         self._data = self._data[self._taken :] + data if self._data else data
         self._taken = 0
         if not self._will_take_more:
             self._take_more()
 
     def hold(self) -> None:
-        """Read nothing until `release`."""
+        """Stop reading until `release`."""
         self._is_held = True
         self._pause(True)
 
     def release(self) -> None:
-        """Read on after `hold`."""
+        """Resume reading after `hold`."""
         if self._is_held:
             self._is_held = False
             self._take_more()
@@ -85,4 +85,4 @@ class Incoming:
 
 
 def _take_nothing(data: bytes) -> None:
-    """Take what comes after the end."""
+    """Drop bytes that come after the end."""

@@ -1,7 +1,7 @@
-"""`Outgoing`: sends bytes to one client, and notes whether the client reads them.
+"""`Outgoing`: sends bytes to one client, and detects whether the client reads them.
 
-All that is sent within one turn of the loop is one write. Deltas for a client that does not read
-are held back (`may_send`); where its answers pile up all the same, its requests are not read.
+All messages of one turn of the loop are one write. Deltas for a client that does not read are held
+back (`may_send`); if its answers pile up nevertheless, its requests are not read.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from .incoming import Incoming
 __all__ = ["Outgoing"]
 
 _UNSENT = 65536
-"""Unsent bytes of a client past which its deltas wait."""
+"""Unsent bytes of a client above which its deltas wait."""
 
 _UNREAD_ANSWERS = 262144
-"""Bytes of answers beyond those, past which no more of its requests are read."""
+"""Bytes of answers in addition, above which its requests are not read."""
 
 
 class Outgoing:
@@ -34,7 +34,7 @@ class Outgoing:
         self._incoming = incoming
         self._n_unread = 0
         self.may_send = True
-        """True while the client reads what it is sent; otherwise deltas should wait."""
+        """True while the client reads its messages; otherwise deltas should wait."""
 
     def open(self, transport: asyncio.Transport) -> None:
         """Write to this transport from now on."""
@@ -65,11 +65,11 @@ class Outgoing:
             self._incoming.hold()
 
     def paused(self) -> None:
-        """Note that the transport's buffer is full."""
+        """Handle a full buffer of the transport."""
         self.may_send = False
 
     def resumed(self) -> None:
-        """Note that the client has read nearly all of the buffer; read its requests again."""
+        """Handle a nearly empty buffer: the client has read, so its requests are read again."""
         self.may_send = True
         self._n_unread = 0
         self._incoming.release()

@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 class SessionResources:
-    """The prefixes that a connection has added and not removed, and whether it watches events.
+    """The prefixes that a connection has added and not removed, and its subscription to events.
 
-    tenant: of the connection; "" in a worker, whose calls say their own.
+    tenant: the tenant of the connection; "" in a worker, whose calls name their own.
     """
 
     def __init__(self, service: CallService, tenant: str = "") -> None:
@@ -32,11 +32,11 @@ class SessionResources:
         self._detach: Callable[[], None] | None = None
 
     async def ask(self, question: Question[T]) -> T:
-        """Ask the service, and note the prefixes that the question adds or removes."""
+        """Ask the service, and record the prefixes that the question adds or removes."""
         if isinstance(question, CallOptions):
             question = with_tenant(question, self.tenant)
         if isinstance(question, RemovePrefix):
-            # Cancelled half way, nobody would know whether it is still held.
+            # If it were cancelled half way, it would be unknown whether the prefix is still held.
             return await asyncio.shield(self._remove_prefix(question))
         answer = await self._service.ask(question)
         if isinstance(question, AddPrefix):
@@ -53,7 +53,7 @@ class SessionResources:
             self._detach = None
 
     async def _remove_prefix(self, question: RemovePrefix) -> Any:
-        """Remove a prefix. If the connection ends meanwhile, it is not removed once more."""
+        """Remove a prefix. If the connection ends meanwhile, it is not removed a second time."""
         held = self._prefixes & Counter([(question.name, question.namespace or None)])
         self._prefixes -= held
         try:
@@ -64,11 +64,11 @@ class SessionResources:
 
     @property
     def has_prefixes(self) -> bool:
-        """True if the connection holds prefixes, which have to be removed with an await."""
+        """True if the connection holds prefixes, whose removal must be awaited."""
         return bool(self._prefixes)
 
     async def remove_prefixes(self) -> None:
-        """Undo every `add_prefix` that is left."""
+        """Undo every remaining `add_prefix`."""
         left = list(self._prefixes.elements())
         self._prefixes.clear()
         for name, namespace in left:

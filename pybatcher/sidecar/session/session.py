@@ -1,8 +1,8 @@
-"""`ServerSession`: one client of the sidecar. Requests in, calls on a `CallService`, answers out.
+"""`ServerSession`: one client of the sidecar. Turns requests into calls on a `CallService`.
 
 A client that does not read delays no other, and takes no more memory than its requests in flight:
-its deltas wait, coalesced (`flow.py`), and past a limit of unread answers its requests are not
-read until it reads (`outgoing.py`).
+its deltas wait, merged (`flow.py`), and above a limit of unread answers its requests are not read
+until it reads (`outgoing.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LAST_READ = 5.0
 """Seconds that a client has to read the last answers before its connection is cut."""
 
 _WHILE_CLOSING = frozenset({"cancel", "health", "hello", "statistics"})
-"""The methods that are still served when new requests are refused."""
+"""The methods that are still served while new requests are refused."""
 
 _CANCELLED = plain_error("cancelled", "the request was cancelled")
 
@@ -54,10 +54,10 @@ class ServerSession(asyncio.Protocol):
     service: serves the calls.
     on_end: called once, when the connection is closed and no request is in flight.
     hello_limits: limits that `hello` returns besides those of the connection and the service.
-    admit: called with the session and its transport when the connection is made. Returns None,
-        or why the client is refused, which it gets as the Notification `refused`.
+    admit: called with the session and its transport when the connection is made. Returns None, or
+        the reason for refusing the client, which is sent as the Notification `refused`.
     methods: methods besides those of every session, by name.
-    tenant: of calls that name none; "": calls are passed on with the tenant that they name.
+    tenant: the tenant of calls that name none; "" keeps the tenant that calls name.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class ServerSession(asyncio.Protocol):
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass
         self._incoming.open(self._transport)
         self._outgoing.open(self._transport)
         why = None if self._admit is None else self._admit(self, transport)
@@ -162,7 +162,7 @@ class ServerSession(asyncio.Protocol):
         if self._abort_timer is not None:
             self._abort_timer.cancel()
         if self._resources.has_prefixes:
-            # The loop's reference to a task is weak; the future that this one awaits refers to it.
+            # The loop's reference to a task is weak; the future that this task awaits refers to it.
             self._loop.create_task(self._resources.remove_prefixes(), name="pybatcher-prefixes")
         self._on_end(self)
 
@@ -177,11 +177,11 @@ class ServerSession(asyncio.Protocol):
             if isinstance(request, InFlightOutput):
                 request.resume()
 
-    # -- for requests in flight -------------------------------------------------------------
+    # a client that sends no more still reads its last answers
 
     @property
     def may_send(self) -> bool:
-        """True while the client reads what it is sent; otherwise deltas should wait."""
+        """True while the client reads its messages; otherwise deltas should wait."""
         return self._outgoing.may_send
 
     def respond(self, request: InFlight, error: dict[str, Any] | None, result: object) -> None:
@@ -337,7 +337,7 @@ class ServerSession(asyncio.Protocol):
         }
 
     def _own_method(self, name: str) -> Method | None:
-        """Return one that only this session answers. None is kept that refers to the session."""
+        """Return a method of this session alone. No stored method may refer to the session."""
         if name in self._methods:
             return self._methods[name]
         return {"hello": self._hello, "watch": self._watch}.get(name)
@@ -346,7 +346,7 @@ class ServerSession(asyncio.Protocol):
         return {"generate", "chat", "cancel", "hello", "watch", *self._methods, *METHODS}
 
     def _tell(self, event: TelemetryEvent) -> None:
-        """Send an event; a client that does not read what it is sent misses some."""
+        """Send an event; a client that does not read its messages misses some."""
         if self._outgoing.may_send:
             self.notify("event", event_to_wire(event))
 
@@ -377,7 +377,7 @@ class ServerSession(asyncio.Protocol):
 
 
 def _peer(transport: asyncio.Transport | None) -> str:
-    """Return a name of the client for logs, with its process id where the kernel tells it."""
+    """Return a name of the client for logs, with its process id if the kernel reports it."""
     sock = None if transport is None else transport.get_extra_info("socket")
     credentials = None if sock is None else peer_credentials(sock)
     return "a client" if credentials is None else f"process {credentials[0]}"
