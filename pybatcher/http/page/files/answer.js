@@ -1,6 +1,5 @@
 // The answers to one question: one, or several side by side.
 
-import { CallsView } from "./calls.js";
 import { action, h, show } from "./dom.js";
 import { whole } from "./figures.js";
 import { SchemaForm } from "./form.js";
@@ -137,5 +136,62 @@ class ChoiceView {
     this.pick.setAttribute("aria-pressed", isChosen);
     this.pick.textContent = isChosen ? "Selected" : "Select";
     this.reason.textContent = choice.reason === "length" ? "cut at its length" : "";
+  }
+}
+
+// The tool calls of an answer, each with a field for the result of the tool.
+class CallsView {
+  #cards = [];
+
+  // actions: {giveResults, save, isLast}.
+  constructor(actions) {
+    this.actions = actions;
+    this.list = h("div", { class: "calls" });
+    this.send = action("Send the results", actions.giveResults, { "data-asks": true });
+    this.element = h("div", {}, this.list, h("div", { class: "row actions" }, this.send));
+  }
+
+  show({ calls, reason }) {
+    show(this.element, calls.length > 0);
+    calls.forEach((call, i) => {
+      this.#cards[i] ??= this.#card(i);
+      const { name, text, result } = this.#cards[i];
+      name.textContent = call.name;
+      text.textContent = readable(call.text);
+      result.oninput = () => {
+        call.result = result.value;
+        this.actions.save();
+      };
+      if (document.activeElement !== result) result.value = call.result ?? "";
+      show(result.parentElement, reason !== null);
+    });
+    show(this.send, reason !== null && this.actions.isLast);
+  }
+
+  #card(index) {
+    const card = {
+      name: h("strong", {}),
+      text: h("pre", {}),
+      result: h("textarea", { rows: 1 }),
+    };
+    this.list.append(
+      h(
+        "section",
+        { class: "call", "aria-label": `Call ${index + 1}` },
+        h("p", {}, h("span", { class: "tag" }, "Calls"), " ", card.name),
+        card.text,
+        h("label", {}, "Result", card.result),
+      ),
+    );
+    return card;
+  }
+}
+
+// A call's arguments on lines of their own, once they are whole.
+function readable(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
   }
 }
