@@ -1,11 +1,11 @@
-"""HTTP fronts of batchers: an ASGI application for clients of OpenAI's and Anthropic's APIs.
+"""The HTTP application of batchers, for clients of OpenAI's and Anthropic's APIs.
 
     from pybatcher.http import application
 
     app = application(batcher)                       # any ASGI server runs it
     fastapi_app.mount("/llm", application(batcher))  # or another application serves it
 
-Needs the extra: `pip install 'pybatcher-engine[http]'`.
+It needs the extra: `pip install 'pybatcher-engine[http]'`.
 """
 
 from __future__ import annotations

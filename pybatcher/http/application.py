@@ -1,4 +1,4 @@
-"""`application`: the ASGI application, its routes and what all requests have in common."""
+"""`application`: the ASGI application, its routes, and the handling of errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ROUTES = [
     *watch_routes.ROUTES,
 ]
 
-_BODIES_AT_ONCE = 4  # of the largest size
+_BODIES_AT_ONCE = 4  # bodies of the largest size
 
 _LOGGER = logging.getLogger("pybatcher.http")
 
@@ -55,21 +55,22 @@ def application(
     max_body: int = 32 * 2**20,
     allow_origins: Collection[str] | AllowedOrigins = (),
 ) -> Starlette:
-    """Return an ASGI application that serves batchers, as OpenAI's and Anthropic's APIs do.
+    """Return an ASGI application that serves batchers with OpenAI's and Anthropic's APIs.
 
-    It runs on the loop of the batchers, which have to be started by whoever made them, and are not
-    closed by it. It can be mounted below any path. Those who watch the live view are
-    sent away by `state.watchers.send_away()`, which whoever stops a server may do first.
+    The application runs on the event loop of the batchers. The caller starts and closes the
+    batchers. The application can be mounted below any path. `state.watchers.send_away()`
+    disconnects the clients of the live view, so that a server can stop without waiting for them.
 
-    batcher: a `Batcher` of this process or a `Client` of a sidecar; or several by the names that
-        requests call their models by.
-    api_keys: a request must have one of them, as a Bearer token or in x-api-key. Each is a
-        namespace of its own in the prefix cache. None: no key is asked for. The keys of an
-        `ApiKeys` may be replaced later.
-    max_body: most bytes of a request's body. Of all bodies that are being sent, what each has
-        beyond 64 KiB may have four times as many together.
-    allow_origins: of pages that may ask from a browser, as https://host:port, besides the server's
-        own; "*": all may. Those of an `AllowedOrigins` may be replaced later.
+    batcher: a `Batcher` of this process or a `Client` of a sidecar, or several by the model names
+        of requests.
+    api_keys: the accepted keys, as a Bearer token or in x-api-key. Each key is a namespace of its
+        own in the prefix cache. None: no key is needed. The keys of an `ApiKeys` can be replaced
+        later.
+    max_body: the most bytes of a request's body. The parts beyond 64 KiB of all bodies in transfer
+        can have four times as many bytes together.
+    allow_origins: the origins of browser pages that may send requests, as https://host:port, in
+        addition to the server's own origin. "*": every origin. The origins of an `AllowedOrigins`
+        can be replaced later.
 
     Raises ConfigError.
     """
@@ -121,5 +122,6 @@ async def _not_found(request: Request, _: Exception) -> Response:
 
 async def _wrong_method(request: Request, error: Any) -> Response:
     message = f"{request.url.path} has no method {request.method}"
-    told = HttpError(405, message, code="method_not_allowed", headers=error.headers)  # Allow
+    # The error has the header `allow`.
+    told = HttpError(405, message, code="method_not_allowed", headers=error.headers)
     return refusal(told, request.scope)

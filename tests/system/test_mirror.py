@@ -45,7 +45,6 @@ ELSEWHERE = {
     # Grammars of calls, as parts of those of whole responses.
     "text/output/grammar/call_grammar.py": "text/output/grammar/test_response_grammar.py",
     # Handlers and what they share, asked by OpenAI's own client.
-    "http/anthropic/messages_conversation.py": "http/anthropic/test_messages_input.py",
     "http/openai/embedding_routes.py": "http/openai/test_openai_routes.py",
     "http/openai/tokenizer_routes.py": "http/openai/test_openai_routes.py",
     # What only Ray calls.

@@ -1,4 +1,4 @@
-"""The Messages API of Anthropic: answers, as bodies and as events of streams. Pure."""
+"""Writes answers of Anthropic's Messages API, as bodies and as stream events. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..base.event_stream import event
 
 __all__ = ["MessageEvents", "message_body", "stop_text_of"]
 
-_SIGNATURE = "pybatcher"  # clients do not send thinking back that has none
+_SIGNATURE = "pybatcher"  # clients do not send back thinking without a signature
 _PING = event({"type": "ping"}, "ping")
 
 
@@ -21,7 +21,8 @@ def message_body(
 ) -> dict[str, Any]:
     """Return the body of a response.
 
-    most: tokens that were asked for. stop_text: which ended the output; None: none of them.
+    most: the limit on tokens in the request. stop_text: the stop sequence that ended the output.
+        None: no stop sequence did.
     """
     content: list[dict[str, Any]] = []
     if made.reasoning:
@@ -38,24 +39,26 @@ def message_body(
 
 
 def stop_text_of(text: str, stops: Sequence[str]) -> str | None:
-    """Return the stop text that ends first, of several the longest; None: there is none.
+    """Return the stop sequence that ended an output. None: no stop sequence is in the text.
 
-    text: of all tokens of an output, special ones too. No token follows a stop text, so one that
-    is in the text has ended the output; but for one that special tokens spell, which are no text.
+    If several end at the same place, the longest counts. text: the text of all tokens of the
+    output, including special tokens. No token follows a stop sequence, so a stop sequence in the
+    text has ended the output. The exception is one that special tokens spell, because they are not
+    text.
     """
     found = [(text.find(stop) + len(stop), -len(stop), stop) for stop in stops if stop in text]
     return min(found)[2] if found else None
 
 
 class MessageEvents:
-    """Makes the events of a stream, of the pieces of each step. One block is open at a time.
+    """Makes the events of a stream from the pieces of each step. One block is open at a time.
 
-    The input of a tool is told when the call is whole: a call may turn out to be none, or be cut
-    by `max_tokens`, and clients run what they were told of. Steps of which nothing can be told
-    are pings.
+    The input of a tool is sent when its call is complete. A call can turn out to be no call, or
+    `max_tokens` can cut it, and clients run the calls that they receive. A step without an event to
+    send becomes a ping.
 
-    prompt_tokens: all of them; how many were cached is told at the end.
-    eager: the tools whose input is told as it comes.
+    prompt_tokens: all tokens of the prompt; the last event has the number of cached ones.
+    eager: the tools whose input is sent as it arrives.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class MessageEvents:
         self._more: list[str] = []
 
     def step(self, pieces: Iterable[Piece]) -> bytes:
-        """Return the events of the pieces of one step, at least one."""
+        """Return the events for the pieces of one step: at least one event."""
         for piece in pieces:
             self._add("thinking", piece.reasoning)
             self._add("text", piece.text)
@@ -81,7 +84,7 @@ class MessageEvents:
         return self._taken() or _PING
 
     def end(self, made: Completion, *, most: int, stop_text: str | None) -> bytes:
-        """Return the events of the end. The arguments are those of `message_body`."""
+        """Return the last events. The arguments are those of `message_body`."""
         self._close()
         delta = {"type": "message_delta", "delta": _stop(made, most, stop_text)}
         self._events.append(event({**delta, "usage": _usage(made.usage)}, "message_delta"))
@@ -113,7 +116,7 @@ class MessageEvents:
         self._add("tool_use", json.dumps(call.arguments, ensure_ascii=False))
 
     def _add(self, kind: str, text: str) -> None:
-        """Add text to the open block, or to a new one where that is of another kind."""
+        """Add text to the open block. Opens a new block if the open one is of another kind."""
         if not text:
             return
         if self._open != kind:
@@ -152,7 +155,7 @@ _DELTAS = {
     "text": ("text_delta", "text"),
     "tool_use": ("input_json_delta", "partial_json"),
 }
-"""By the types of blocks: the type of a delta, and the name of what it adds."""
+"""The type of a delta and the key of its text, by the type of the block."""
 
 
 def _head(id: str, model: str) -> dict[str, Any]:

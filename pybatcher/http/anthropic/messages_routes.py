@@ -81,8 +81,8 @@ async def _budget_or_not(
 ) -> T:
     """Return the result of `work(options)`.
 
-    A budget of thinking is a wish in this API: where the model's thinking cannot be limited, it is
-    left out.
+    This API treats a thinking budget as a wish: if the model's thinking cannot be limited, the
+    budget is left out.
     """
     try:
         return await work(options)
@@ -95,7 +95,7 @@ async def _budget_or_not(
 async def _begin(
     batcher: AnyBatcher, asked: MessagesAsked, options: dict[str, Any]
 ) -> tuple[int, Stream, Piece]:
-    """Return the number of the prompt's tokens, a stream, and its first piece."""
+    """Return the number of prompt tokens, a stream, and its first piece."""
     conversation = asked.conversation
     tokens = await batcher.tokenize(conversation.messages, **conversation.template)
     stream = batcher.stream_chat(tokens, **options)
@@ -115,14 +115,14 @@ async def _events(
 
 
 async def _stop_text(batcher: AnyBatcher, made: Completion, stops: tuple[str, ...]) -> str | None:
-    """Return the stop text that ended an output; None: it was none of them."""
+    """Return the stop sequence that ended an output. None: none of them did."""
     if not stops or made.finish_reason != "stop":
         return None
     return stop_text_of(await batcher.detokenize(made.token_ids), stops)
 
 
 def _json(body: dict[str, Any]) -> Response:
-    # The model may have written half a character into its JSON, which UTF-8 has no bytes for.
+    # The JSON can contain half of a surrogate pair, which UTF-8 cannot encode.
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     return Response(text.encode("utf-8", "replace"), media_type="application/json")
 
@@ -131,4 +131,4 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("/v1/messages", "POST", messages),
     ("/v1/messages/count_tokens", "POST", count_tokens),
 ]
-"""Path, method and handler of each endpoint."""
+"""The path, method and handler of each endpoint."""

@@ -1,4 +1,4 @@
-"""`BodyRoom`: the memory that bodies take while they are sent, of all requests together."""
+"""`BodyRoom`: a limit on the memory of all request bodies that are in transfer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 __all__ = ["BodyRoom", "TakenRoom"]
 
-_FREE = 2**16  # bytes of each body that take no room
+_FREE = 2**16  # bytes of each body that do not count
 
 
 class BodyRoom:
-    """Room for bodies that are received or parsed. most: bytes of all together.
+    """The memory for request bodies that are received or parsed. most: bytes for all together.
 
-    The first 64 KiB of each take none: there are no more of them than connections, and whoever
-    sends little is not turned away because others send much.
+    The first 64 KiB of each body do not count. Their number is bounded by the number of
+    connections, and a small request is not refused because others are large.
     """
 
     def __init__(self, most: int) -> None:
@@ -28,15 +28,15 @@ class BodyRoom:
 
     @property
     def n_taken(self) -> int:
-        """Bytes that are taken."""
+        """The number of bytes in use."""
         return self._n_taken
 
     def one(self) -> TakenRoom:
-        """Return the room of one body, of which nothing is taken yet."""
+        """Return the share of one body, which begins with zero bytes."""
         return TakenRoom(self)
 
     def change(self, n_bytes: int) -> None:
-        """Take so many bytes, or give them back where they are negative. Raises HttpError."""
+        """Reserve `n_bytes`, or release them if the number is negative. Raises HttpError (503)."""
         if n_bytes > 0 and self._n_taken + n_bytes > self._most:
             raise HttpError(
                 503,
@@ -50,14 +50,14 @@ class BodyRoom:
 
 
 class TakenRoom:
-    """The room that one body takes until the end of its `with`."""
+    """The bytes that one body has reserved. The end of the `with` block releases them."""
 
     def __init__(self, room: BodyRoom) -> None:
         self._room = room
         self._n_bytes = 0
 
     def take(self, n_bytes: int) -> None:
-        """Take room for a body that has so many bytes by now. Raises HttpError: there is none."""
+        """Reserve memory for a body that has `n_bytes` so far. Raises HttpError (503)."""
         grown = max(n_bytes - _FREE, self._n_bytes)
         self._room.change(grown - self._n_bytes)
         self._n_bytes = grown

@@ -1,4 +1,4 @@
-"""The two ends of a request: its body, read within limits, and a client that may go away."""
+"""Reads the body of a request within limits, and watches for a client that disconnects."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ __all__ = ["ClientGoneError", "hung_up", "read_body", "read_bytes", "unless_gone
 
 T = TypeVar("T")
 
-_SMALL = 2**16  # bytes of JSON that are read in well under a millisecond
-_MOST_VALUES = 2**20  # and names of a body: three bytes of JSON may be a hundred in memory
+_SMALL = 2**16  # bytes of JSON that parse in much less than a millisecond
+# Values and names of a body: three bytes of JSON can become a hundred bytes in memory.
+_MOST_VALUES = 2**20
 
 
 class ClientGoneError(Exception):
-    """The client has hung up: nobody is told anything."""
+    """The client has disconnected, so that no response is sent."""
 
 
 async def read_body(request: Request, most: int, room: BodyRoom) -> dict[str, Any]:
     """Return the JSON object of a request's body.
 
-    most: bytes. room: which it takes until it is parsed. Raises HttpError for a body that is
-    larger, finds no room or is no JSON object, and ClientGoneError.
+    most: the limit on its bytes. room: the memory that the body occupies until it is parsed. Raises
+        HttpError if the body is larger, if there is no room, or if it is not a JSON object. Raises
+        ClientGoneError.
     """
     with room.one() as taken:
         data = await read_bytes(request.headers, request.receive, most, taken)
@@ -47,13 +49,13 @@ async def read_body(request: Request, most: int, room: BodyRoom) -> dict[str, An
 def _parsed(data: bytes) -> Any:
     """Return the value of a JSON text. Raises ValueError, RecursionError and HttpError.
 
-    No other thread runs while json parses; so it must not take long, whatever the text is.
+    The JSON parser holds the GIL, so the number of values is limited to bound its time.
     """
     if len(data) > _MOST_VALUES and len(data) - len(data.translate(None, b",:[{")) > _MOST_VALUES:
         message = f"the body has more than {_MOST_VALUES} values: each of ',:[{{' counts as one"
         raise HttpError(413, message, code="body_too_large")
     was_enabled = gc.isenabled()
-    gc.disable()  # it would look at all new objects again and again, and find none to free
+    gc.disable()  # a collection would scan all new objects repeatedly and find none to free
     try:
         return json.loads(data)
     finally:
@@ -64,9 +66,9 @@ def _parsed(data: bytes) -> Any:
 async def read_bytes(
     headers: Mapping[str, str], receive: Receive, most: int, taken: TakenRoom
 ) -> bytes:
-    """Return the body of a request; what there is of it takes room.
+    """Return the body of a request. The received bytes are reserved in `taken`.
 
-    Raises HttpError where it is larger or finds no room, and ClientGoneError.
+    Raises HttpError if the body is larger than `most` or finds no room, and ClientGoneError.
     """
     said = headers.get("content-length", "")
     if said.isdecimal() and (len(said) > 20 or int(said) > most):
@@ -87,9 +89,10 @@ async def read_bytes(
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:
-    """Return the result of `work`; cancel it where the client hangs up first.
+    """Return the result of `work`; cancel it if the client disconnects first.
 
-    Raises ClientGoneError. The body has to be read: nothing but the end of the connection comes.
+    Raises ClientGoneError. The body must have been read, so that the next message from the client
+    is the end of its connection.
     """
     working = asyncio.ensure_future(work)
     listening = asyncio.ensure_future(hung_up(request.receive))
@@ -104,7 +107,7 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
 
 
 async def until_gone(receive: Receive, work: Awaitable[None]) -> None:
-    """Do `work` until it is done, or cancel it where the client hangs up first."""
+    """Run `work` to its end; cancel it if the client disconnects first."""
     working = asyncio.ensure_future(work)
     listening = asyncio.ensure_future(hung_up(receive))
     try:
@@ -119,7 +122,7 @@ async def until_gone(receive: Receive, work: Awaitable[None]) -> None:
 
 
 async def hung_up(receive: Receive) -> None:
-    """Return when the client has hung up."""
+    """Return when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

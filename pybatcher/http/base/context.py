@@ -1,4 +1,4 @@
-"""`Context`: what the handlers of an application share."""
+"""`Context`: the state that the handlers of an application share."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _T = TypeVar("_T")
 
 
 class Context:
-    """The models, the limits, and the texts of their tokens.
+    """The models, the limits on bodies, and the token texts of each model.
 
-    max_body: most bytes of a request's body. room: for those of all requests.
+    max_body: the most bytes of a request's body. room: the memory for the bodies of all requests.
     """
 
     def __init__(self, models: ModelList, max_body: int, room: BodyRoom) -> None:
@@ -43,9 +43,10 @@ class Context:
         return await read_body(request, self.max_body, self._room)
 
     async def texts(self, name: str, batcher: AnyBatcher, options: Mapping[str, Any]) -> TokenTexts:
-        """Return the texts of a model's tokens, for log-probabilities where `options` has them.
+        """Return the token texts of a model, which log-probabilities need if `options` asks for
+        them.
 
-        They are those of the model that is served now: after a reload, tokens may be others.
+        The texts belong to the model that is served now; a reload can change the vocabulary.
         """
         if "logprobs" not in options:
             return TokenTexts(batcher)
@@ -58,9 +59,9 @@ class Context:
 
     @staticmethod
     async def model_info(batcher: AnyBatcher) -> ModelInfo | None:
-        """Return the description of a model; None where it cannot be had.
+        """Return the description of a model. None: it is not available.
 
-        It cannot of a batcher that was closed, nor of a sidecar that is too old to know of it.
+        A closed batcher has no description, and neither has a sidecar that is older than this call.
         """
         try:
             return await batcher.model_info()
@@ -78,7 +79,7 @@ class Context:
         return made
 
     def options(self, request: Request) -> dict[str, Any]:
-        """Return the keywords that the head of a request gives to its calls."""
+        """Return the call options that the headers of a request contain."""
         options: dict[str, Any] = {}
         if (namespace := request.scope.get("pybatcher.namespace")) is not None:
             options["namespace"] = namespace
@@ -93,6 +94,6 @@ class Context:
 
     @staticmethod
     def head(prefix: str, kind: str, model: str) -> dict[str, Any]:
-        """Return what the body of a response begins with, and all chunks of a stream have."""
+        """Return the first fields of a response's body, which every chunk of a stream repeats."""
         made = f"{prefix}-{secrets.token_hex(12)}"
         return {"id": made, "object": kind, "created": int(time.time()), "model": model}

@@ -1,4 +1,4 @@
-"""`EventStream`: a response of server-sent events, made of the pieces of an output."""
+"""`EventStream`: a response of server-sent events."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ DONE = b"data: [DONE]\n\n"
 
 
 def event(data: Mapping[str, Any], name: str = "") -> bytes:
-    """Return one event. name: of the event; "": it has none."""
+    """Return one event. name: the name of the event; "": none."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {text}\n\n".encode("utf-8", "replace")
 
 
 async def steps_of(stream: Stream, first: Piece) -> AsyncGenerator[list[Piece]]:
-    """Return the pieces of a stream, those that have come together in a list.
+    """Yield the pieces of a stream; pieces that arrived together are in one list.
 
-    first: the piece that was read before the response could begin.
+    first: the piece that was read before the response began.
     """
     pieces = [first, *stream.ready()]
     yield pieces
@@ -39,20 +39,20 @@ async def steps_of(stream: Stream, first: Piece) -> AsyncGenerator[list[Piece]]:
 
 
 class Closable(Protocol):
-    """A source of events that can be closed before its end: a stream, or a generator."""
+    """A source of events that can be closed before its end: a stream or a generator."""
 
     async def aclose(self) -> None:
-        """Cancel what has not ended. Does nothing the second time."""
+        """Cancel the work that has not ended. A second call does nothing."""
 
 
 class EventStream:
-    """An ASGI response that sends events until they end or the client hangs up.
+    """An ASGI response that sends events until they end or the client disconnects.
 
-    events: their bytes. What they raise is told in one last event: the client has had a status of
-        200 already. They are closed in any case.
-    source: what the events are made of. It is closed after them: a generator that was never
-        started, as the client has gone before it had the head, closes nothing itself.
-    tell: returns the bytes of that last event.
+    events: the bytes of the events. If they raise an error, a last event reports it, because the
+        client already has status 200. They are closed in any case.
+    source: the stream or generator behind the events. It is closed after them, because a generator
+        that was never started does not close its source.
+    tell: returns the bytes of the last event for an error.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class EventStream:
         self._tell = tell or (lambda error: event(error.body()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response. Returns when it is sent, or the client has gone."""
+        """Send the response. Returns when it is complete or the client has disconnected."""
         async with aclosing(self._source), aclosing(self._events):
             await until_gone(receive, self._send(send))
 

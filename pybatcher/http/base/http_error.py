@@ -1,4 +1,4 @@
-"""`HttpError`: an error with its HTTP status, in the shapes of OpenAI's and Anthropic's APIs."""
+"""`HttpError`: an error with an HTTP status, in the forms of OpenAI's and Anthropic's APIs."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ _TYPES_OF_MESSAGES = {
 
 
 class HttpError(Exception):
-    """An error that a client is told.
+    """An error that is sent to the client.
 
-    type, code: of OpenAI's API. param: the field that is wrong; None: it is none of them.
+    type, code: the fields of OpenAI's API. param: the wrong field of the request; None: no single
+        field is wrong.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class HttpError(Exception):
         self.headers = dict(headers or {})
 
     def of_field(self, param: str, message: str) -> HttpError:
-        """Return the same error with this field, and this message of it."""
+        """Return a copy of the error with another field and message."""
         return HttpError(
             self.status,
             message,
@@ -71,7 +72,7 @@ class HttpError(Exception):
         )
 
     def body(self) -> dict[str, Any]:
-        """Return the body of the response, as OpenAI has it."""
+        """Return the body of the response in the form of OpenAI's API."""
         return {
             "error": {
                 "message": self.message,
@@ -83,12 +84,12 @@ class HttpError(Exception):
 
 
 def is_messages(scope: Mapping[str, Any]) -> bool:
-    """Return whether a request is of Anthropic's Messages API. scope: of ASGI."""
+    """Return True if the request uses Anthropic's Messages API. scope: the ASGI scope."""
     return str(scope["path"]).endswith(_MESSAGES)
 
 
 def error_body(error: HttpError, scope: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of the response, as the API of the request has it. scope: of ASGI."""
+    """Return the body of the response in the form of the request's API. scope: the ASGI scope."""
     if not is_messages(scope):
         return error.body()
     kind = "api_error" if error.status >= 500 else "invalid_request_error"
@@ -100,15 +101,15 @@ def error_body(error: HttpError, scope: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refusal(error: HttpError, scope: Mapping[str, Any]) -> Response:
-    """Return the response that tells a client of an error. scope: of ASGI."""
+    """Return the response that reports an error. scope: the ASGI scope."""
     text = json.dumps(error_body(error, scope), ensure_ascii=False, separators=(",", ":"))
-    # A message may show what the request has, and that may be no valid Unicode.
+    # A message can quote the request, which can contain invalid Unicode.
     body = text.encode("utf-8", "replace")
     return Response(body, error.status, error.headers, "application/json")
 
 
 def http_error(error: PybatcherError) -> HttpError:
-    """Return what a client is told of an error of a call."""
+    """Return the HTTP error for an error of a call."""
     message = str(error)
     match error:
         case RequestTooLongError():
@@ -134,7 +135,8 @@ def http_error(error: PybatcherError) -> HttpError:
             )
         case BatcherClosedError() | ConnectionLostError():
             return HttpError(503, message, type="server_error", code="unavailable")
-        case KvCacheFullError():  # it ran alone: it would end here again, after as many tokens
+        # The request ran alone, so that a retry would fail after as many tokens.
+        case KvCacheFullError():
             return HttpError(
                 503,
                 message,

@@ -13,9 +13,9 @@ __all__ = ["ModelList"]
 
 
 class ModelList:
-    """The batchers of a server by name. The first one serves requests that name no model.
+    """The batchers of a server by name. The first one serves requests without a model name.
 
-    batchers: one batcher, whose model's name is its own, or several by names.
+    batchers: one batcher, which is served under its own model's name, or several by name.
     """
 
     def __init__(self, batchers: AnyBatcher | Mapping[str, AnyBatcher]) -> None:
@@ -37,11 +37,11 @@ class ModelList:
 
     @property
     def by_name(self) -> dict[str, AnyBatcher]:
-        """All batchers by the names of their models. A batcher has to be started."""
+        """All batchers by the names of their models. The batchers must have been started."""
         return {name or batcher.model_name: batcher for name, batcher in self._given.items()}
 
     def find(self, name: object) -> tuple[str, AnyBatcher]:
-        """Return the batcher of a model, with the model's name. Raises HttpError (404)."""
+        """Return the name and the batcher of a model. Raises HttpError (404)."""
         batchers = self.by_name
         if name is None or name == "":
             return next(iter(batchers.items()))

@@ -1,4 +1,4 @@
-"""Fields about drawing that requests of all APIs have, as keywords of the calls. Pure."""
+"""Reads the sampling fields that all APIs share as options of the calls. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 ANY_LENGTH = 2**31 - 1
-"""Up to the last position of a sequence."""
+"""No limit below the last position of a sequence."""
 
 _MOST_TOKENS = 2**14
 _OTHERS = {"logprobs", "max_tokens", "of_model"}
@@ -43,9 +43,9 @@ def bad(param: str, value: object, wanted: str) -> HttpError:
 
 
 def read_flag(body: Mapping[str, Any], name: str, default: bool, within: str = "") -> bool:
-    """Return a value that must be true, false or null, which is the default. Raises HttpError.
+    """Return a value that must be true, false or null; null means the default. Raises HttpError.
 
-    within: what the name begins with in an error.
+    within: the prefix of the name in an error.
     """
     value = body.get(name)
     if value is None:
@@ -56,7 +56,7 @@ def read_flag(body: Mapping[str, Any], name: str, default: bool, within: str = "
 
 
 def read_text(value: object, where: str, *, may_be_empty: bool = True) -> str:
-    """Return a text that UTF-8 can say. Raises HttpError."""
+    """Return a text that UTF-8 can encode. Raises HttpError."""
     if not isinstance(value, str) or not (value or may_be_empty):
         raise bad(where, value, "a text" if may_be_empty else "a text that is not empty")
     try:
@@ -67,10 +67,10 @@ def read_text(value: object, where: str, *, may_be_empty: bool = True) -> str:
 
 
 def read_sampling(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keywords of sampling that a body has, and those of every request.
+    """Return the sampling options of a body, and the options that every request has.
 
-    Null is as if nothing were said. Checked are the shapes that only HTTP has; all else is checked
-    by the call.
+    Null is the same as a missing field. Only shapes that are specific to HTTP are checked here; the
+    call checks everything else.
     """
     options: dict[str, Any] = {}
     for name, value in body.items():
@@ -89,15 +89,15 @@ def read_sampling(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_recommended(options: dict[str, Any]) -> dict[str, Any]:
-    """Return keywords with what is not said as the model's files recommend it.
+    """Return the options, with missing ones taken from the recommendation of the model's files.
 
-    Where these say nothing either, the temperature is 1, as OpenAI has it.
+    If the files recommend no temperature, it is 1, as in OpenAI's API.
     """
     return {"temperature": 1.0, **options, "of_model": left_to_model(options)}
 
 
 def renamed_fields(body: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fields of a body that the calls know by another name, by that name."""
+    """Return the fields of a body that have another name in the calls, by that name."""
     names = {name: own for own, name in _RENAMED.items() if body.get(own) is not None}
     if body.get("response_format") is not None:
         names |= {"json_object": "response_format", "json_schema": _SCHEMA}
@@ -105,7 +105,7 @@ def renamed_fields(body: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_streaming(body: Mapping[str, Any]) -> tuple[bool, bool, bool]:
-    """Return whether a body asks for a stream, for the counts at its end, and for them all along.
+    """Return whether a body asks for a stream, for usage at its end, and for usage in each chunk.
 
     Raises HttpError.
     """

@@ -1,4 +1,4 @@
-"""`TokenTexts`: the texts of single tokens, for log-probabilities."""
+"""`TokenTexts`: the texts of single tokens, which log-probabilities show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...calls.completion import Completion, Piece, TokenLogprob
 
 __all__ = ["TokenTexts"]
 
-_BEFORE = "a"  # a text that any token may come after
+_BEFORE = "a"  # a text that any token can follow
 
 
 class TokenTexts:
@@ -25,7 +25,7 @@ class TokenTexts:
         return self._texts[token_id]
 
     def described(self, one: TokenLogprob) -> dict[str, Any]:
-        """Return the log-probability of a token, and of the likeliest ones, as OpenAI has it."""
+        """Return a token's log-probability and its alternatives in the form of OpenAI's API."""
         top = [self._described(token, logprob) for token, logprob in one.top]
         return {**self._described(one.token_id, one.logprob), "top_logprobs": top}
 
@@ -34,9 +34,10 @@ class TokenTexts:
         return {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "replace"))}
 
     async def learn(self, token_ids: Iterable[int]) -> None:
-        """Fetch the texts of these tokens, all that are missing with one call of the batcher.
+        """Fetch the missing texts of these tokens with one call of the batcher.
 
-        Each token is decoded after another one: alone, it loses its space in many vocabularies.
+        Each token is decoded after another one, because many vocabularies strip the space of a
+        first token.
         """
         missing = [token for token in set(token_ids) if token not in self._texts]
         if missing:
@@ -46,7 +47,7 @@ class TokenTexts:
             self._texts.update(zip(missing, texts, strict=True))
 
     async def joined(self, token_ids: Sequence[int]) -> str:
-        """Return the text of these tokens after another one."""
+        """Return the text of these tokens when they follow another token."""
         ids, text = await self._first()
         return (await self._batcher.detokenize([*ids, *token_ids])).removeprefix(text)
 
@@ -58,7 +59,7 @@ class TokenTexts:
         return self._before
 
     async def learn_of(self, made: Completion | Iterable[Piece]) -> None:
-        """Fetch the texts of all tokens that log-probabilities name."""
+        """Fetch the texts of all tokens in the log-probabilities of an output."""
         tokens: set[int] = set()
         if isinstance(made, Completion):
             for top in made.prompt_top_logprobs or ():

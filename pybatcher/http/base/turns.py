@@ -1,4 +1,4 @@
-"""Turns of a conversation: how many there may be, and those of one role as one message. Pure."""
+"""Turns of a conversation: a limit on their number, and joining of neighbours. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from .http_error import HttpError
 
 __all__ = ["check_count", "joined_turn", "lines"]
 
-_MOST = 2**15  # which are read in some 0.1 s, while all others wait
+_MOST = 2**15  # this many take about 0.1 s on the event loop
 
 
 def check_count(messages: list[Any], where: str) -> None:
-    """Refuse messages that are too many, with the parts in them. where: their name in the error.
+    """Raise HttpError if there are too many messages and parts. where: their name in the error.
 
-    Of those that are too many, none is read. Raises HttpError.
+    The count comes first, so that no message of an oversized request is read.
     """
     count, lists = 0, [messages]
     while lists:
@@ -30,9 +30,9 @@ def check_count(messages: list[Any], where: str) -> None:
 
 
 def joined_turn(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return neighbours of one role as one message.
+    """Return neighbouring messages of one role as one message.
 
-    All at once: joined one after another, the text would be copied for each of them.
+    All are joined at once, because joining one after another would copy the text each time.
     """
     if len(parts) == 1:
         return parts[0]
@@ -45,5 +45,5 @@ def joined_turn(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def lines(texts: Iterable[str]) -> str:
-    """Return texts one after another, without those that are empty."""
+    """Return the texts joined by newlines, without empty ones."""
     return "\n".join(text for text in texts if text)

@@ -1,4 +1,4 @@
-"""`ApiKeys`: the keys that requests must have, and the namespaces that they stand for."""
+"""`ApiKeys`: the keys that requests must have, and the namespaces of these keys."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["ApiKeys"]
 
 
 class ApiKeys:
-    """The keys of an application, which may be replaced while it serves.
+    """The keys of an application. They can be replaced while it serves.
 
-    keys: None: none is asked for. Each is a namespace of the prefix cache: nobody can find out
-        by its times what another one's prompts begin with. Raises ConfigError.
+    keys: the accepted keys; None: no key is needed. Each key is a namespace of the prefix cache, so
+        that nobody can infer from timings how another client's prompts begin. Raises ConfigError.
     """
 
     def __init__(self, keys: Collection[str] | None) -> None:
         self.replace(keys)
 
     def replace(self, keys: Collection[str] | None) -> None:
-        """Ask new requests for one of these keys; None: for none. Raises ConfigError."""
+        """Require one of these keys of new requests. None: no key is needed. Raises ConfigError."""
         if keys is None:
             self._known: list[tuple[bytes, str]] | None = None
             return
@@ -32,13 +32,14 @@ class ApiKeys:
 
     @property
     def are_asked_for(self) -> bool:
-        """True where a request has to have a key."""
+        """True if a request must have a key."""
         return self._known is not None
 
     def namespace_of(self, key: str) -> str | None:
-        """Return the namespace of a key; None: it is not known."""
+        """Return the namespace of a key. None: the key is unknown."""
         data, found = key.encode("utf-8", "replace"), None
-        for known, namespace in self._known or ():  # all of them, so that time tells nothing
+        # Compares with all keys, so that the time reveals nothing.
+        for known, namespace in self._known or ():
             if hmac.compare_digest(known, data):
                 found = namespace
         return found

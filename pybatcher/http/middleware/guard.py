@@ -1,4 +1,4 @@
-"""`Guard`: the middleware that asks for keys and names requests."""
+"""`Guard`: middleware that checks API keys and assigns request ids."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from .api_keys import ApiKeys
 __all__ = ["BEGINS_EVENTS", "Guard"]
 
 BEGINS_EVENTS = "pybatcher.begins_events"
-"""An extension of ASGI's scope, whose "note" is called before a response of events begins."""
+"""A key of the ASGI scope's extensions. Its "note" is called before an event stream begins."""
 
 _EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
-_MOST_UNREAD = 16  # pieces of an output, beside what waits in buffers on the way to the client
+_MOST_UNREAD = 16  # unread pieces of an output, apart from socket buffers
 _OPEN = ("/health", "/v1/health", "/")
-_PAGE = "/page/"  # what the page is made of; it asks for the key that its requests need
+_PAGE = "/page/"  # the page's files need no key; the page asks for the key that its requests need
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 class Guard:
-    """Refuses requests without a key, where keys are asked for; gives each request an id.
+    """Refuses requests without a valid key, and gives each request an id.
 
-    The calls of a request share one `Backpressure`, and yield when little of it waits to be read.
+    The calls of a request share one `Backpressure`, so that they pause while the client does not
+    read.
 
-    api_keys: as of `ApiKeys`. Raises ConfigError.
+    api_keys: as in `ApiKeys`. Raises ConfigError.
     """
 
     def __init__(self, app: ASGIApp, *, api_keys: Collection[str] | ApiKeys | None) -> None:
@@ -67,7 +68,7 @@ class Guard:
         before = CURRENT_BACKPRESSURE.set(Backpressure(_MOST_UNREAD))
         try:
             await self._app(scope, receive, send_named)
-        finally:  # a program may run an application in a task of its own
+        finally:  # a program can run the application in a task of its own
             CURRENT_BACKPRESSURE.reset(before)
 
 

@@ -1,4 +1,4 @@
-"""`Idempotency`: the middleware that has requests with one idempotency key answered once."""
+"""`Idempotency`: middleware that answers requests with the same idempotency key once."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..base.body_room import BodyRoom
 from ..base.connection import ClientGoneError, read_bytes, until_gone
 from ..base.http_error import HttpError, refusal
-from .kept_responses import HEADER, KeepLimits, KeptResponses
+from .stored_replies import HEADER, KeepLimits, StoredReplies
 
 __all__ = ["Idempotency"]
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _REPLAYED: tuple[tuple[bytes, bytes], ...] = ((b"idempotent-replayed", b"true"),)
-_SMALL = 2**16  # bytes that are hashed in well under a millisecond
+_SMALL = 2**16  # bytes that are hashed in much less than a millisecond
 
 
 class Idempotency:
-    """Gives requests that have one key and one body one response, from its beginning.
+    """Gives requests with the same key and body the same response, from its beginning.
 
-    A request with a key outlives its client for a while, so that the client can come back for the
+    A request with a key outlives its client for some time, so that the client can come back for the
     response. Requests without a key pass unchanged.
 
-    max_body: most bytes of a request's body. room: for those of all requests.
+    max_body: the most bytes of a request's body. room: the memory for the bodies of all requests.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Idempotency:
         self._max_body = max_body
         self._room = room
         self._limits = limits or KeepLimits()
-        self._kept: dict[str | None, KeptResponses] = {}  # by namespace
+        self._kept: dict[str | None, StoredReplies] = {}  # by namespace
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -69,7 +69,7 @@ class Idempotency:
             digest.update(body)
         else:
             await asyncio.to_thread(digest.update, body)
-        kept = self._kept.setdefault(scope.get("pybatcher.namespace"), KeptResponses(self._limits))
+        kept = self._kept.setdefault(scope.get("pybatcher.namespace"), StoredReplies(self._limits))
         response = kept.find(key, digest.digest())
         is_new = response is None
         if response is None:

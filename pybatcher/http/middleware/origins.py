@@ -1,4 +1,4 @@
-"""`Origins`: the middleware that decides which pages of browsers may ask the server."""
+"""`Origins`: middleware that decides which browser pages can use the server."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..base.http_error import HttpError, refusal
 __all__ = ["AllowedOrigins", "Origins", "check_origins"]
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@]+")
-_SECONDS = b"600"  # that a browser may keep an answer to its question
+_SECONDS = b"600"  # seconds for which a browser can cache the answer to a preflight request
 
 
 def check_origins(origins: object) -> tuple[str, ...]:
-    """Return the origins whose pages may ask. Raises ConfigError."""
+    """Return the origins whose pages can send requests. Raises ConfigError."""
     wanted = "allow_origins must be a list of origins as https://host:port, or of '*' for all"
     if isinstance(origins, (str, bytes)) or not isinstance(origins, Collection):
         raise ConfigError(wanted)
@@ -32,13 +32,13 @@ def check_origins(origins: object) -> tuple[str, ...]:
 
 
 class AllowedOrigins:
-    """The origins whose pages may ask, as of `check_origins`. They may be replaced at any time."""
+    """The origins whose pages can send requests. They can be replaced at any time."""
 
     def __init__(self, origins: object = ()) -> None:
         self.replace(origins)
 
     def replace(self, origins: object) -> None:
-        """Let pages of these origins ask, and of no others. Raises ConfigError."""
+        """Allow these origins and no others. Raises ConfigError."""
         self._origins = check_origins(origins)
 
     def __contains__(self, origin: str) -> bool:
@@ -46,12 +46,12 @@ class AllowedOrigins:
 
 
 class Origins:
-    """Refuses requests of pages from other origins than the server's own and the allowed ones.
+    """Refuses requests of pages from origins other than the server's own and the allowed ones.
 
-    Browsers send simple requests of any page to any address, a server on loopback among them, and
-    only keep the page from reading the answer. Requests without an origin are of no page.
+    Browsers send simple requests of any page to any address, including a server on loopback. They
+    only keep the page from reading the answer. Requests without an origin do not come from a page.
 
-    allowed: pages of these may read answers, too.
+    allowed: the origins whose pages can also read answers.
     """
 
     def __init__(self, app: ASGIApp, *, allowed: AllowedOrigins) -> None:
@@ -59,7 +59,7 @@ class Origins:
         self._allowed = allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, refuse it, or answer a browser's question before it."""
+        """Pass a request on, refuse it, or answer a preflight request."""
         headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
         origin = headers.get("origin")
         if origin is None:
@@ -103,10 +103,10 @@ class Origins:
 
 
 def _is_own(origin: str, headers: Headers, scope: Scope) -> bool:
-    """Return whether a page is of this server.
+    """Return True if the page came from this server.
 
-    A server on loopback has no page but of a name of loopback: whoever has another name lead here
-    could have given it to a page before.
+    A server on loopback accepts only loopback names as its own: a page of another name could come
+    from a different server, whose name was then pointed at loopback (DNS rebinding).
     """
     try:
         page = urlsplit(origin)

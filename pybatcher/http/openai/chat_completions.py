@@ -1,4 +1,4 @@
-"""Chat completions of OpenAI's API: bodies of requests read, bodies of responses made. Pure."""
+"""Reads requests and writes responses of OpenAI's chat completions. Pure."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ _REASONS: Mapping[FinishReason, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ChatAsked:
-    """A request for a chat: arguments of `chat`, and how the answer is to be told.
+    """A request for a chat completion: the arguments of `chat`, and the form of the answer.
 
-    names: of fields, by the arguments that have other names.
+    names: the request's fields by argument, if their names differ.
     """
 
     messages: list[dict[str, Any]]
@@ -64,12 +64,12 @@ class ChatAsked:
 
     @property
     def template_options(self) -> Any:
-        """The options that the chat template sees, as `tokenize` takes them."""
+        """The options of the chat template, as `tokenize` takes them."""
         return {name: self.options[name] for name in _OF_TEMPLATES if name in self.options}
 
 
 def read_chat(body: Mapping[str, Any]) -> ChatAsked:
-    """Return what a body asks for. Unknown keys are ignored. Raises HttpError."""
+    """Read the body of a request. Ignores unknown keys. Raises HttpError."""
     options = read_sampling(body)
     names = {**renamed_fields(body), "logprobs": "top_logprobs"}
     most = body.get("max_tokens")
@@ -94,7 +94,7 @@ def read_chat(body: Mapping[str, Any]) -> ChatAsked:
 
 
 def read_messages(messages: object) -> list[dict[str, Any]]:
-    """Return messages as chat templates know them: developers are the system, parts are texts."""
+    """Return messages in the form of chat templates: developers are the system, parts are texts."""
     if not isinstance(messages, list) or not messages:
         raise bad("messages", messages, "a list of at least one message")
     check_count(messages, "messages")
@@ -153,11 +153,11 @@ def _answer(made: Completion) -> dict[str, Any]:
 
 
 def tool_call_body(call: ToolCall) -> dict[str, Any]:
-    """Return a call as OpenAI has it: its arguments are a JSON text."""
+    """Return a call in the form of OpenAI's API, where the arguments are a JSON text."""
     text = json.dumps(call.arguments, ensure_ascii=False)
     try:
         text.encode()
-    except UnicodeEncodeError:  # a lone surrogate, which only an escape can say
+    except UnicodeEncodeError:  # a lone surrogate, which only an escape can express
         text = json.dumps(call.arguments)
     function = {"name": call.name, "arguments": text}
     return {"id": call.id, "type": "function", "function": function}
@@ -166,10 +166,10 @@ def tool_call_body(call: ToolCall) -> dict[str, Any]:
 def chunks_of(
     pieces: Iterable[Piece], texts: TokenTexts, begun: set[int], head: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return the chunks of the pieces of one step: one for each sample.
+    """Return the chunks for the pieces of one step: one for each sample.
 
-    begun: the samples that have had a chunk, which is added to. The first one has the role.
-    head: what all chunks of a stream have.
+    begun: the samples that have had a chunk; new ones are added. The first chunk of a sample has
+        the role. head: the fields that all chunks of a stream have.
     """
     chunks = []
     for index, own in by_sample(pieces).items():
@@ -216,12 +216,12 @@ def _call_deltas(pieces: Iterable[Piece]) -> list[dict[str, Any]]:
 
 
 def usage_chunk(usage: Usage, head: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the chunk after the last one, for clients that want the counts."""
+    """Return the chunk with the usage, which comes after the last one."""
     return {**head, "choices": [], "usage": usage_body(usage)}
 
 
 def usage_body(usage: Usage) -> dict[str, Any]:
-    """Return the counts of a request."""
+    """Return the token counts of a request."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
@@ -231,7 +231,7 @@ def usage_body(usage: Usage) -> dict[str, Any]:
 
 
 def finish_reason_of(reason: FinishReason) -> str:
-    """Return the reason by OpenAI's names."""
+    """Return OpenAI's name of a finish reason."""
     return _REASONS[reason]
 
 
@@ -244,7 +244,7 @@ def by_sample(pieces: Iterable[Piece]) -> dict[int, list[Piece]]:
 
 
 def joined_logprobs(pieces: Sequence[Piece]) -> tuple[TokenLogprob, ...] | None:
-    """Return the log-probabilities of pieces of one sample; None where none were asked for."""
+    """Return the log-probabilities of pieces of one sample. None: they were not requested."""
     if pieces[0].logprobs is None:
         return None
     return tuple(one for piece in pieces for one in piece.logprobs or ())

@@ -1,4 +1,4 @@
-"""Completions of OpenAI's API: bodies of requests read, bodies of responses made. Pure."""
+"""Reads requests and writes responses of OpenAI's completions. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 EchoedPrompt = tuple[str, Sequence[int]]
-"""A prompt that an answer begins with: its text and its token ids."""
+"""A prompt at the beginning of an answer: its text and its token ids."""
 
 _DEFAULT_TOKENS = 16
 _MOST_PROMPTS = 2048
@@ -31,9 +31,9 @@ _MOST_LOGPROBS = 20
 
 @dataclass(frozen=True, slots=True)
 class CompletionAsked:
-    """A request for completions: prompts, options of `generate`, how the answer is to be told.
+    """A request for completions: prompts, options of `generate`, and the form of the answer.
 
-    names: of fields, by the arguments that have other names.
+    names: the request's fields by argument, if their names differ.
     """
 
     prompts: list[Any]
@@ -47,14 +47,16 @@ class CompletionAsked:
 
     @property
     def is_drawn(self) -> bool:
-        """False where the prompts are echoed and nothing is to come after them."""
+        """False if the prompts are echoed and no token is to be generated."""
         return not (self.echo and self.options["max_tokens"] == 0)
 
     @property
     def prompt_logprobs(self) -> int | None:
-        """Likeliest tokens that are wanted beside each of an echoed prompt; None: no scores.
+        """The number of alternatives for each token of an echoed prompt. None: no
+        log-probabilities.
 
-        A prompt that is only echoed, without an output, is scored too: nothing else is asked for.
+        A prompt that is echoed without generated tokens is scored too, because the request asks for
+        nothing else.
         """
         if self.echo and ("logprobs" in self.options or not self.is_drawn):
             return int(self.options.get("logprobs", 0))
@@ -62,7 +64,7 @@ class CompletionAsked:
 
 
 def read_completion(body: Mapping[str, Any]) -> CompletionAsked:
-    """Return what a body asks for. Unknown keys are ignored. Raises HttpError."""
+    """Read the body of a request. Ignores unknown keys. Raises HttpError."""
     options = read_sampling(body)
     most = body.get("max_tokens")
     options["max_tokens"] = _DEFAULT_TOKENS if most is None else most
@@ -104,10 +106,10 @@ def completion_body(
     head: Mapping[str, Any],
     offsets: Sequence[list[int]] | None,
 ) -> dict[str, Any]:
-    """Return the body of a response: the choices of each prompt in turn.
+    """Return the body of a response, with the choices of each prompt in turn.
 
-    prompts: each that the answer is to begin with; else None.
-    offsets: of the tokens of each choice; None: log-probabilities are not told.
+    prompts: the echoed prompt of each answer; None: no echo. offsets: the text offsets of each
+        choice's tokens; None: the response has no log-probabilities.
     """
     choices: list[dict[str, Any]] = []
     for one, before in zip(made, prompts, strict=True):
@@ -127,7 +129,7 @@ def completion_body(
 
 
 def usage_of(made: Sequence[Completion]) -> Usage:
-    """Return the counts of several prompts together."""
+    """Return the token counts of several prompts together."""
     return Usage(
         sum(one.usage.prompt_tokens for one in made),
         sum(one.usage.cached_tokens for one in made),
@@ -161,10 +163,10 @@ def _logprobs(
 
 
 def _top(one: TokenLogprob, texts: TokenTexts) -> dict[str, float]:
-    """Return the likeliest tokens and the token itself by their texts.
+    """Return the log-probabilities of a token's alternatives and of the token itself, by text.
 
-    Of tokens with one text, such as parts of characters, the likeliest is told: so the largest
-    number is always there.
+    Several tokens can have the same text, for example parts of characters. The largest value
+    counts, so that the likeliest alternative is always present.
     """
     found: dict[str, float] = {}
     for token, logprob in (*one.top, (one.token_id, one.logprob)):
@@ -190,10 +192,11 @@ def echo_chunks(
     *,
     is_all: bool,
 ) -> list[dict[str, Any]]:
-    """Return the chunks that tell each of `n` samples its prompt, before what is drawn.
+    """Return the chunks that send the prompt to each of `n` samples before generated text.
 
-    scored: completions of the prompts alone, with log-probabilities; None: they are not told.
-    offsets: of the tokens of each prompt, where they are told. is_all: nothing is drawn.
+    scored: completions of the prompts alone, with log-probabilities; None: no log-probabilities.
+    offsets: the text offsets of each prompt's tokens, if log-probabilities are sent. is_all: no
+        token is generated.
     """
     chunks = []
     for i, prompt in enumerate(prompts):
@@ -214,10 +217,10 @@ def completion_chunks(
     texts: TokenTexts,
     head: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """Return the chunks of the pieces of one step: one for each sample.
+    """Return the chunks for the pieces of one step: one for each sample.
 
-    first_index: of the prompt's first sample.
-    offsets: of the tokens of each sample, by its index, where log-probabilities are told.
+    first_index: the index of the prompt's first sample. offsets: the text offsets of each sample's
+        tokens, by its index, if log-probabilities are sent.
     """
     chunks = []
     for own_index, own in by_sample(pieces).items():

@@ -1,4 +1,4 @@
-"""Handlers of embeddings, scores and ranks."""
+"""Handlers of embeddings, scores and reranking."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def embeddings(context: Context, request: Request) -> Any:
 
 
 async def score(context: Context, request: Request) -> Any:
-    """POST /v1/score: the cosine of the vectors of each pair of texts."""
+    """POST /v1/score: the cosine similarity of each pair of texts."""
     body = await context.body(request)
     name, batcher = context.models.find(body.get("model"))
     pairs = read_pairs(body)
@@ -50,7 +50,7 @@ async def score(context: Context, request: Request) -> Any:
 
 
 async def rerank(context: Context, request: Request) -> Any:
-    """POST /v1/rerank: documents by the cosine of their vectors with the query's."""
+    """POST /v1/rerank: documents ranked by the cosine similarity with the query."""
     body = await context.body(request)
     name, batcher = context.models.find(body.get("model"))
     query, documents, top = read_rank(body)
@@ -68,6 +68,6 @@ ROUTES = [
     ("/score", "POST", score),
     ("/v1/rerank", "POST", rerank),
     ("/rerank", "POST", rerank),
-    ("/v2/rerank", "POST", rerank),  # Cohere's clients ask there
+    ("/v2/rerank", "POST", rerank),  # the path of Cohere's clients
 ]
-"""Path, method and handler of each endpoint."""
+"""The path, method and handler of each endpoint."""

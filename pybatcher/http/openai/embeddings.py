@@ -1,4 +1,4 @@
-"""Embeddings, scores and ranks: bodies of requests read, bodies of responses made. Pure."""
+"""Reads requests and writes responses of embeddings, scores and reranking. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST = 2048
 
 
 def read_embeddings(body: Mapping[str, Any]) -> tuple[Texts, dict[str, Any], bool, int | None]:
-    """Return texts, options of `embed`, whether vectors are base64, and their dimensions."""
+    """Return the texts, the options of `embed`, whether vectors are base64, and their size."""
     encoding = body.get("encoding_format")
     encoding = "float" if encoding is None else encoding
     if encoding not in ("float", "base64"):
@@ -44,9 +44,9 @@ def read_embeddings(body: Mapping[str, Any]) -> tuple[Texts, dict[str, Any], boo
 def embeddings_body(
     made: Sequence[Embedding], *, model: str, as_base64: bool, dimensions: int | None
 ) -> dict[str, Any]:
-    """Return the body of a response. Vectors have length 1, also where they are cut.
+    """Return the body of a response. Vectors have length 1, also after truncation.
 
-    dimensions: numbers of a vector; None: all. Raises HttpError where there are fewer.
+    dimensions: the numbers of a vector; None: all. Raises HttpError if the model has fewer.
     """
     data = []
     for i, one in enumerate(made):
@@ -59,7 +59,7 @@ def embeddings_body(
 
 
 def read_pairs(body: Mapping[str, Any]) -> dict[str, Texts]:
-    """Return two lists of texts, as long as each other, by the names that a request gives them."""
+    """Return two lists of texts of equal length, by the names that the request gives them."""
     value, name = _given(body, "text_1", "queries")
     first = _texts(value, name)
     other_value, other = _given(body, "text_2", "documents", "items")
@@ -78,7 +78,7 @@ def pairs_body(scores: Sequence[float], made: Sequence[Embedding], head: Mapping
 
 
 def read_rank(body: Mapping[str, Any]) -> tuple[str, list[str], int]:
-    """Return the query, the documents, and how many of them are asked for."""
+    """Return the query, the documents, and the number of requested documents."""
     query, documents = body.get("query"), body.get("documents")
     if not isinstance(query, str):
         raise bad("query", query, "a text")
@@ -104,7 +104,7 @@ def ranked_body(
     made: Sequence[Embedding],
     head: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the body of a response: the documents by their scores, of equals the first."""
+    """Return the body of a response with documents by descending score. Ties keep their order."""
     order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:top]
     results = [
         {"index": i, "document": {"text": documents[i]}, "relevance_score": scores[i]}
@@ -114,7 +114,7 @@ def ranked_body(
 
 
 def similarities(first: Sequence[Embedding], second: Sequence[Embedding]) -> list[float]:
-    """Return the cosine of each pair of vectors."""
+    """Return the cosine similarity of each pair of vectors."""
     return [
         float(_unit(one.vector, None) @ _unit(other.vector, None))
         for one, other in zip(first, second, strict=True)
@@ -131,7 +131,7 @@ def _unit(vector: Any, dimensions: int | None) -> np.ndarray:
 
 
 def _given(body: Mapping[str, Any], *names: str) -> tuple[object, str]:
-    """Return the value of the first of these fields that is given, and its name."""
+    """Return the value and the name of the first of these fields that is present."""
     name = next((one for one in names if body.get(one) is not None), names[0])
     return body.get(name), name
 

@@ -1,4 +1,4 @@
-"""Handlers of OpenAI's endpoints, and of those that servers of models have beside them."""
+"""Handlers of OpenAI's completions, chat completions and models, and of `/health`."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def _complete(
     prompts: list[Any] = asked.prompts
     counts = asked.stream and asked.continuous_usage
     if not asked.add_special_tokens or counts or (asked.stream and len(prompts) > 1):
-        # What is wrong with any prompt of a list is a status, before one of them has an event.
+        # An error in any prompt of the list becomes the status, before the stream begins.
         prompts = await unless_gone(request, _all(_ids(batcher, one, asked) for one in prompts))
     scores = asked.prompt_logprobs
     if asked.stream:
@@ -165,9 +165,9 @@ async def _echoes(
     texts: TokenTexts,
     head: dict[str, Any],
 ) -> tuple[list[dict[str, Any]], list[Completion]]:
-    """Return the chunks with the prompts, and what was told of these: [] where they are texts only.
+    """Return the chunks with the prompts, and the echoed prompts: [] if all prompts are texts only.
 
-    Log-probabilities are those of requests of their own, which share their KV with what is drawn.
+    The log-probabilities come from requests of their own, which share their KV with the outputs.
     """
     before = await _all(_echoed(batcher, one, asked) for one in asked.prompts)
     scored: list[Completion] = []
@@ -196,7 +196,7 @@ async def _echoes(
 
 
 async def _next(steps: AsyncGenerator[T]) -> T | None:
-    """Return the next of the steps; None at their end."""
+    """Return the next step. None: there are no more."""
     return await anext(steps, None)
 
 
@@ -210,7 +210,7 @@ async def _echoed(
 
 
 async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
-    """Return the results of all; where one fails, the others are cancelled."""
+    """Return all results. If one fails, the others are cancelled."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return await asyncio.gather(*tasks)
@@ -229,7 +229,7 @@ async def _completion_events(
     texts: TokenTexts,
     head: dict[str, Any],
 ) -> AsyncGenerator[bytes]:
-    """Return the events of all prompts as they come. echoes: chunks before all others."""
+    """Return the events of all prompts as they arrive. echoes: chunks before all others."""
     n = asked.options.get("n") or 1
     choices = [chunk["choices"][0] for chunk in echoes]
     places = {one["index"]: TextOffsets(texts, len(one["text"])) for one in choices}
@@ -284,7 +284,7 @@ async def _model(context: Context, name: str, batcher: AnyBatcher) -> dict[str, 
 
 
 async def health(context: Context, request: Request) -> Any:
-    """GET /health: 200 where all models are served, else 503."""
+    """GET /health: 200 if all models are served, else 503."""
     found = {name: await batcher.health() for name, batcher in context.models.by_name.items()}
     ok = all(one.ok for one in found.values())
     body = {"status": "ok" if ok else "unavailable"}
@@ -299,4 +299,4 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("/v1/models/{model:path}", "GET", model),
     ("/health", "GET", health),
 ]
-"""Path, method and handler of each endpoint."""
+"""The path, method and handler of each endpoint."""

@@ -1,4 +1,4 @@
-"""Requests of OpenAI's Responses API: what their bodies ask for. Pure."""
+"""Reads requests of OpenAI's Responses API. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["ResponseAsked", "read_response", "told_error"]
 _LOGPROBS = "message.output_text.logprobs"
 _MOST_TOP = 20
 _MOST_METADATA = 16
-_OTHERS = ("n", "response_format")  # of the other APIs: unknown keys here, which are ignored
+_OTHERS = ("n", "response_format")  # fields of the other APIs, which this API ignores as unknown
 _STATE = ("previous_response_id", "conversation", "prompt")
 _NAMES = {
     "messages": "input",
@@ -36,10 +36,10 @@ _CHAT = ("enable_thinking", "chat_template_kwargs", "max_reasoning_tokens")
 
 @dataclass(frozen=True, slots=True)
 class ResponseAsked:
-    """A request for a response: arguments of `chat`, and how the answer is to be told.
+    """A request for a response: the arguments of `chat`, and the form of the answer.
 
-    told: what the response repeats of the request. It is valid JSON once the call has been taken.
-    names: of fields, by the arguments that have other names.
+    told: the fields of the request that the response repeats. It is valid JSON once the call has
+        been accepted. names: the request's fields by argument, if their names differ.
     """
 
     messages: list[dict[str, Any]]
@@ -50,10 +50,10 @@ class ResponseAsked:
 
 
 def read_response(body: Mapping[str, Any]) -> ResponseAsked:
-    """Return what a body asks for. Unknown keys are ignored, null is as if nothing were said.
+    """Read the body of a request. Ignores unknown keys; null is the same as a missing field.
 
-    Checked are the shapes that only this API has; all else is checked by the call. Raises
-    HttpError.
+    Only shapes that are specific to this API are checked here; the call checks everything else.
+    Raises HttpError.
     """
     _refuse_state(body)
     messages = read_input(body.get("input"), body.get("instructions"))
@@ -95,18 +95,18 @@ def read_response(body: Mapping[str, Any]) -> ResponseAsked:
 
 
 def told_error(error: HttpError, names: Mapping[str, str]) -> HttpError:
-    """Return the error of a call with the names that its fields have in this API."""
+    """Return an error of a call with the field names of this API."""
     field = error.param or ""
     name = names.get(re.split(r"[.\[]", field)[0])
     if name is None:
         return error
-    is_whole = field in names  # else a part of it, whose place in the request is another
+    is_whole = field in names  # otherwise the field is a part, whose place in the request differs
     message = name + error.message.removeprefix(field) if is_whole else f"{name}: {error.message}"
     return error.of_field(name, message)
 
 
 def _refuse_state(body: Mapping[str, Any]) -> None:
-    """Raise HttpError where a request builds on what another one has left here."""
+    """Raise HttpError if a request refers to state of an earlier one."""
     for name in _STATE:
         if body.get(name) is not None:
             raise _unsupported(name, "this server keeps nothing; send all items as input")
@@ -136,7 +136,7 @@ def _whole(body: Mapping[str, Any], name: str, low: int, high: int) -> int | Non
 
 
 def _logprobs(body: Mapping[str, Any]) -> int | None:
-    """Return how many of the likeliest tokens are to be told of; None: no log-probabilities."""
+    """Return the number of alternatives in log-probabilities. None: no log-probabilities."""
     include = body.get("include")
     is_list = isinstance(include, list) and all(isinstance(one, str) for one in include)
     if include is not None and not is_list:
@@ -146,7 +146,7 @@ def _logprobs(body: Mapping[str, Any]) -> int | None:
 
 
 def _format(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options of the text's form, and the form as the response tells it."""
+    """Return the options of structured output, and the format as the response repeats it."""
     text = body.get("text")
     if text is not None and not isinstance(text, dict):
         raise bad("text", text, "a map")
@@ -186,9 +186,9 @@ def _reasoning(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tools(tools: object, name: str) -> list[dict[str, Any]]:
-    """Return the functions among the tools. Clients send others too, which run elsewhere.
+    """Return the functions among the tools. Clients also send tools that run elsewhere.
 
-    name: of the field that has them, in errors.
+    name: the name of the tools' field in errors.
     """
     if tools is None:
         return []
@@ -206,7 +206,7 @@ def _tools(tools: object, name: str) -> list[dict[str, Any]]:
 
 
 def _function(tool: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a function as the response tells it: with the fields of this API and no others."""
+    """Return a function as the response repeats it, with the fields of this API only."""
     function = {
         "type": "function",
         "name": read_text(tool.get("name"), f"{where}.name", may_be_empty=False),
@@ -222,7 +222,7 @@ def _function(tool: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _tool_choice(choice: object) -> Any:
-    """Return the choice without tools that were skipped, with the fields of this API."""
+    """Return the tool choice without skipped tools, with the fields of this API only."""
     if choice is None or isinstance(choice, str):
         return choice
     kind = choice.get("type") if isinstance(choice, dict) else None

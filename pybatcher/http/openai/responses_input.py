@@ -1,4 +1,4 @@
-"""The input of OpenAI's Responses API, items of many types, as messages of a chat. Pure."""
+"""Reads the input items of OpenAI's Responses API as messages of a chat. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_t
 def read_input(given: object, instructions: object = None) -> list[dict[str, Any]]:
     """Return the messages of an input.
 
-    given: a text of the user, or items. What one turn of the assistant has said as several items
-        (reasoning, text, calls) is one message, which is what chat templates know.
-    instructions: None, or a text that comes before. With the messages of the system and of
-        developers that the input begins with it is one message, since many templates take no
-        second one.
+    given: a text of the user, or items. The items of one turn of the assistant (reasoning, text,
+        calls) become one message, as chat templates expect.
+    instructions: None, or a text before the input. It is joined with the system and developer
+        messages at the beginning of the input, because many templates accept one system message
+        only.
 
     Raises HttpError.
     """
@@ -40,7 +40,7 @@ def read_input(given: object, instructions: object = None) -> list[dict[str, Any
 
 
 def _joined(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages of which neighbours are one: the assistant's, and the first of the system."""
+    """Return messages with neighbours of the assistant, and the first system ones, joined."""
     joined: list[dict[str, Any]] = []
     for role, own in groupby(messages, key=lambda message: message["role"]):
         if role == "assistant":
@@ -54,7 +54,7 @@ def _joined(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _message(item: object, where: str) -> dict[str, Any]:
-    """Return what an item says as a message of its own."""
+    """Return an item as a message of its own."""
     if not isinstance(item, dict):
         raise bad(where, item, "a map with type, or with role and content")
     kind = item.get("type")
@@ -86,7 +86,7 @@ def _of_role(item: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _reasoning(item: Mapping[str, Any], where: str) -> str:
-    """Return the text of reasoning: what the model thought, else the summary of it."""
+    """Return the text of reasoning: the thoughts of the model, or else their summary."""
     for field in ("content", "summary"):
         if item.get(field) is not None and (text := _content(item[field], f"{where}.{field}")):
             return text
@@ -102,7 +102,7 @@ def _call(item: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _content(content: object, where: str) -> str:
-    """Return the text of a content: a text, or a list of parts that are texts."""
+    """Return the text of a content: a text, or a list of text parts."""
     if isinstance(content, str):
         return read_text(content, where)
     if not isinstance(content, list):

@@ -1,4 +1,4 @@
-"""Items of a response that are being written: reasoning, messages, calls. Pure."""
+"""Items of a response in progress: reasoning, messages and calls. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ Event = dict[str, Any]
 
 
 class OpenItem(ABC):
-    """An item that text is added to. Its events are in the order in which they are to be sent.
+    """An item that grows. Its methods return events in the order of sending.
 
-    tag: of the response, a part of the item's id. index: among the items of the stream, which is
-        `output_index`.
+    tag: identifies the response in the item's id. index: the `output_index` of the item.
     """
 
     prefix: ClassVar[str]
@@ -34,17 +33,17 @@ class OpenItem(ABC):
 
     @property
     def text(self) -> str:
-        """All of its text."""
+        """The complete text of the item."""
         return "".join([*self._told, *self._fresh])
 
     def add(self, text: str, logprobs: Sequence[Event] = ()) -> None:
-        """Add text, with the log-probabilities of its tokens as the API tells them."""
+        """Add text, with the log-probabilities of its tokens in the form of the API."""
         if text:
             self._fresh.append(text)
             self._fresh_logprobs += logprobs
 
     def fresh(self) -> Iterator[Event]:
-        """Return the event of what was added since the last time; none where that is nothing."""
+        """Return the event for the text since the last call. No text: no event."""
         if self._fresh:
             yield self._delta("".join(self._fresh))
             self._told += self._fresh
@@ -52,7 +51,7 @@ class OpenItem(ABC):
             self._fresh, self._fresh_logprobs = [], []
 
     def begun(self) -> Iterator[Event]:
-        """Return the events of its beginning."""
+        """Return the first events of the item."""
         yield {
             "type": "response.output_item.added",
             "output_index": self._index,
@@ -60,7 +59,7 @@ class OpenItem(ABC):
         }
 
     def done(self, status: str) -> Iterator[Event]:
-        """Return the events of its end."""
+        """Return the last events of the item."""
         yield {
             "type": "response.output_item.done",
             "output_index": self._index,
@@ -69,14 +68,14 @@ class OpenItem(ABC):
 
     @abstractmethod
     def body(self, status: str) -> dict[str, Any]:
-        """Return the item with the text that it has."""
+        """Return the item with its present text."""
 
     @abstractmethod
     def _delta(self, text: str) -> Event: ...
 
 
 class _WithPart(OpenItem):
-    """An item whose text is that of its one part."""
+    """An item with one part, which has the text."""
 
     stem: ClassVar[str]
 
@@ -96,7 +95,7 @@ class _WithPart(OpenItem):
         return {**self._place, "content_index": 0}
 
     def _content(self, status: str) -> list[Event]:
-        """Return the parts: none where the item begins, since the first one has its own event."""
+        """Return the parts: none at the beginning, because the first part has its own event."""
         return [] if status == "in_progress" else [self._part()]
 
     @override
@@ -153,9 +152,9 @@ class MessageItem(_WithPart):
 
 
 class CallItem(OpenItem):
-    """A call of a function: its text is the JSON text of its arguments.
+    """A call of a function. Its text is the JSON text of the arguments.
 
-    number: of the call in the output. call_id: what its result is sent back with.
+    number: the index of the call in the output. call_id: the id for the result of the call.
     """
 
     prefix = "fc"
@@ -177,7 +176,7 @@ class CallItem(OpenItem):
         yield from super().done(status)
 
     def void(self) -> Iterator[Event]:
-        """Return the event of its end where it is no call after all: it is not complete."""
+        """Return the last event of an item that turned out not to be a call: it is incomplete."""
         yield from super().done("incomplete")
 
     @override

@@ -62,7 +62,7 @@ async def _respond(
 
 
 def _head(model: str) -> dict[str, Any]:
-    """Return what is the same for all of a model's responses, and what makes one unique."""
+    """Return the fields that all responses of a model share, and the unique id of one."""
     return {
         "id": f"resp_{secrets.token_hex(12)}",
         "created_at": int(time.time()),
@@ -98,4 +98,4 @@ def _joined(events: list[dict[str, Any]]) -> bytes:
 
 
 ROUTES: list[tuple[str, str, Handler]] = [("/v1/responses", "POST", responses)]
-"""Path, method and handler of each endpoint."""
+"""The path, method and handler of each endpoint."""

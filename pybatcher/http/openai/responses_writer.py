@@ -1,7 +1,8 @@
-"""`ResponseWriter`: pieces of an output as the items of a response, and the events that tell them.
+"""`ResponseWriter`: writes the pieces of an output as items of a response and as events.
 
-A response is a list of items: reasoning, messages and calls of functions. One is open at a time;
-each has an event where it begins and one where it is done, and its text comes in deltas between.
+A response is a list of items: reasoning, messages and function calls. One item is open at a time.
+    Each item has an event at its beginning and at its end, and its text is sent in deltas between
+    them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
 class ResponseWriter:
     """Takes the pieces of one output in order; returns events, and the response so far. Pure.
 
-    head: what the response has from its beginning on: its "id" begins with "resp_".
-    texts: of all tokens that log-probabilities of the pieces name.
+    head: the fields of the response from its beginning; its "id" begins with "resp_".
+    texts: the texts of all tokens in the log-probabilities of the pieces.
     """
 
     def __init__(self, head: Mapping[str, Any], texts: TokenTexts) -> None:
@@ -36,7 +37,7 @@ class ResponseWriter:
         self._output: list[dict[str, Any]] = []
         self._n_items = 0
         self._open: OpenItem | None = None
-        self._held: list[TokenLogprob] = []  # of tokens whose text has not come yet
+        self._held: list[TokenLogprob] = []  # tokens whose text has not arrived yet
         self._reasoning_tokens = 0
 
     def begin(self) -> list[dict[str, Any]]:
@@ -46,14 +47,14 @@ class ResponseWriter:
         return self._take()
 
     def add(self, pieces: Iterable[Piece]) -> list[dict[str, Any]]:
-        """Return the events of pieces that came together: one delta for what each item got."""
+        """Return the events for pieces that arrived together: one delta for each item."""
         for piece in pieces:
             self._add(piece)
         self._flush()
         return self._take()
 
     def end(self, made: Completion, at: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Return the response, and its last events. at: Unix time in seconds."""
+        """Return the response, and its last events. at: the Unix time in seconds."""
         is_cut = made.finish_reason in ("length", "deadline")
         status = "incomplete" if is_cut else "completed"
         self._close(status)
@@ -81,7 +82,8 @@ class ResponseWriter:
         while calls and isinstance(self._open, CallItem) and self._open.number == calls[0].index:
             self._call(calls.pop(0))
         is_message = isinstance(self._open, MessageItem)
-        if is_message and piece.text:  # its end, where something else begins with the same token
+        # The end of the message, if the same token begins another item.
+        if is_message and piece.text:
             self._text(piece)
         if piece.reasoning:
             self._open_as(ReasoningItem).add(piece.reasoning)
@@ -117,7 +119,7 @@ class ResponseWriter:
             self._close("incomplete")
 
     def _open_as(self, kind: type[OpenItem]) -> OpenItem:
-        """Return the open item, after another one of this kind began if it is of another."""
+        """Return the open item. Opens a new one if the open item is of another kind."""
         if type(self._open) is not kind:
             self._begin(kind)
         assert self._open is not None
@@ -131,7 +133,7 @@ class ResponseWriter:
         self._tell_all(item.begun())
 
     def _close(self, status: str, *, is_call: bool = False) -> None:
-        """End the open item. Without `is_call`, a call is none after all, and not in the output."""
+        """End the open item. Without `is_call`, a call was none, and the output leaves it out."""
         item = self._open
         if item is None:
             return

@@ -1,4 +1,4 @@
-"""`RunningUsage`: the counts of a stream so far, for clients that want them with every chunk."""
+"""`RunningUsage`: the usage of a stream so far, in each of its chunks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["RunningUsage"]
 
 
 class RunningUsage:
-    """Puts `usage` into the chunks of a stream (`stream_options.continuous_usage_stats`).
+    """Adds `usage` to the chunks of a stream (`stream_options.continuous_usage_stats`).
 
-    n_prompt: tokens of all prompts; None: the counts are not wanted. They are of all samples
-    together. How many tokens were found cached is told at the end only.
+    n_prompt: the tokens of all prompts; None: the client does not want usage. The usage is that of
+        all samples together. Only the last chunk has the number of cached tokens.
     """
 
     def __init__(self, n_prompt: int | None) -> None:
@@ -24,7 +24,7 @@ class RunningUsage:
     def told(
         self, chunks: Iterable[dict[str, Any]], pieces: Iterable[Piece]
     ) -> Iterator[dict[str, Any]]:
-        """Return the chunks that were made of these pieces, with the counts so far."""
+        """Return the chunks of these pieces, with the usage so far."""
         if self._n_prompt is None:
             yield from chunks
             return

@@ -1,4 +1,4 @@
-"""`steps_of_several`: the outputs of several prompts as they come, through a queue of any size."""
+"""`steps_of_several`: the outputs of several prompts in order of arrival, from a bounded queue."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ..base.event_stream import steps_of
 __all__ = ["steps_of_several"]
 
 _MOST_AT_ONCE = 256
-"""Most streams of one request that are open at a time."""
+"""The most open streams of one request."""
 
 _MOST_UNREAD = 16
-"""Most steps of all streams together that wait for whoever reads them."""
+"""The most unread steps of all streams together."""
 
 
 async def steps_of_several(
@@ -27,11 +27,11 @@ async def steps_of_several(
     options: Mapping[str, Any],
     made: dict[int, Completion],
 ) -> AsyncGenerator[tuple[int, list[Piece]]]:
-    """Return what each step gave a prompt, with the prompt's number, as it comes.
+    """Yield the pieces of each step with the number of the prompt, in order of arrival.
 
     A prompt that finds the queue full waits for others of the list, as in a `generate` of a list.
-    made: gets the completion of each prompt that has ended. Closing the generator cancels all that
-    is in flight. Raises the first error, which ends the others.
+    made: receives the completion of each prompt at its end. Closing the generator cancels all
+    outputs. Raises the first error, which cancels the others.
     """
     found: asyncio.Queue[tuple[int, list[Piece]] | None] = asyncio.Queue()
     room = asyncio.Semaphore(_MOST_UNREAD)

@@ -1,4 +1,4 @@
-"""`TextOffsets`: where the tokens of a text begin in it."""
+"""`TextOffsets`: the offsets of tokens in a text."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..base.token_texts import TokenTexts
 __all__ = ["TextOffsets", "offsets_of"]
 
 _HALF = "\ufffd"  # in the text of a token that is a part of a character
-_MOST_PARTS = 8  # tokens: a character has at most four bytes; more parts are none of one
+_MOST_PARTS = 8  # tokens: a character has at most four bytes, so that more parts never form one
 
 
 class TextOffsets:
-    """Counts the characters of a text by its tokens, of which several may be one character.
+    """Counts the characters of a text by its tokens. Several tokens can form one character.
 
-    texts: of tokens, which have to be known. start: the place of the first one.
+    texts: the texts of the tokens, all known. start: the offset of the first token.
     """
 
     def __init__(self, texts: TokenTexts, start: int = 0) -> None:
@@ -24,10 +24,10 @@ class TextOffsets:
         self._whole = start  # characters before the parts
         self._parts: list[int] = []
         self.end = start
-        """Characters that are complete."""
+        """The number of complete characters."""
 
     async def add(self, token_ids: Iterable[int]) -> list[int]:
-        """Return how many characters were complete before each of the next tokens."""
+        """Return the number of complete characters before each of the next tokens."""
         offsets = []
         for token in token_ids:
             offsets.append(self.end)
@@ -35,7 +35,7 @@ class TextOffsets:
                 self._parts.append(token)
                 await self._join()
             else:
-                if self._parts:  # nothing makes them a character any more
+                if self._parts:  # no later token completes them
                     await self._join(is_over=True)
                     offsets[-1] = self.end
                 self.end += len(self._texts[token])
@@ -43,7 +43,7 @@ class TextOffsets:
         return offsets
 
     async def _join(self, is_over: bool = False) -> None:
-        """Count the characters that the parts are by now."""
+        """Count the characters that the parts form so far."""
         text = await self._texts.joined(self._parts)
         is_over = is_over or len(self._parts) == _MOST_PARTS or not text.endswith(_HALF)
         self.end = self._whole + len(text if is_over else text.rstrip(_HALF))
@@ -58,10 +58,10 @@ async def offsets_of(
     before: tuple[str, Sequence[int]] | None,
     is_told: bool,
 ) -> list[int]:
-    """Return the places of tokens in the text of a choice. before: the prompt that it echoes.
+    """Return the offsets of tokens in the text of a choice. before: the echoed prompt.
 
-    is_told: places of the prompt's tokens come first. Special tokens before its text, and the
-    space that its first token loses there, are no part of it.
+    is_told: the offsets of the prompt's tokens come first. Special tokens before the prompt's text,
+        and the space that its first token loses there, do not count.
     """
     drawn = [one.token_id for one in logprobs]
     if before is None:

@@ -1,4 +1,4 @@
-"""Handlers of the tokenizer: token ids of texts and chats, texts of token ids, its settings."""
+"""Handlers of the tokenizer: tokenisation, detokenisation and its settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ROUTES"]
 
 
 async def tokenize(context: Context, request: Request) -> Any:
-    """POST /tokenize: of a prompt, or of messages."""
+    """POST /tokenize: the token ids of a prompt or of messages."""
     body = await context.body(request)
     _, batcher = context.models.find(body.get("model"))
     if body.get("messages") is not None:
@@ -35,7 +35,7 @@ async def tokenize(context: Context, request: Request) -> Any:
 
 
 async def detokenize(context: Context, request: Request) -> Any:
-    """POST /detokenize."""
+    """POST /detokenize: the text of token ids."""
     body = await context.body(request)
     _, batcher = context.models.find(body.get("model"))
     tokens = body.get("tokens")
@@ -47,9 +47,9 @@ async def detokenize(context: Context, request: Request) -> Any:
 
 
 async def tokenizer_info(context: Context, request: Request) -> Any:
-    """GET /tokenizer_info: special tokens and the chat template, as tokenizer_config.json has them.
+    """GET /tokenizer_info: special tokens and the chat template, as in tokenizer_config.json.
 
-    Of the first model, or of the one that the query names: ?model=...
+    The query ?model=NAME chooses a model; without it, the first model answers.
     """
     _, batcher = context.models.find(request.query_params.get("model"))
     info = await batcher.model_info()
@@ -64,4 +64,4 @@ ROUTES = [
     ("/detokenize", "POST", detokenize),
     ("/tokenizer_info", "GET", tokenizer_info),
 ]
-"""Path, method and handler of each endpoint."""
+"""The path, method and handler of each endpoint."""

@@ -53,7 +53,7 @@ class _File(NamedTuple):
 
 @cache
 def _files() -> Mapping[str, _File]:
-    """Return all files of the page by their names; none but these can be asked for."""
+    """Return all files of the page by name. No other file is served."""
     found = {}
     for file in (resources.files(__package__) / "files").iterdir():
         kind = _TYPES.get(file.name.rpartition(".")[2])
@@ -65,12 +65,12 @@ def _files() -> Mapping[str, _File]:
 
 
 async def page(context: Context, request: Request) -> Any:
-    """GET /, HEAD /: agents look whether somebody is there."""
+    """GET /, HEAD /: the page. Agents send HEAD to check that the server is up."""
     return _sent("index.html", request)
 
 
 async def part(context: Context, request: Request) -> Any:
-    """GET /page/{name}: a script, a style, an image."""
+    """GET /page/{name}: a script, a style sheet or an image."""
     return _sent(request.path_params["name"], request)
 
 
@@ -88,4 +88,4 @@ ROUTES = [
     ("/", "GET", page),
     ("/page/{name}", "GET", part),
 ]
-"""Path, method and handler of each endpoint."""
+"""The path, method and handler of each endpoint."""

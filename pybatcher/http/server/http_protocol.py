@@ -24,11 +24,11 @@ from ..middleware.guard import BEGINS_EVENTS
 
 __all__ = ["ConnectionLimits", "HttpProtocol"]
 
-_HEADER = 32  # bytes that a header counts for besides its own: it is an object, too
-_MOST_WAITING = 32  # requests that came while another one is answered; all are parsed at once
-_MOST_UNSENT = 2**14  # bytes of events that wait here, and that the system is to take
+_HEADER = 32  # bytes of memory per header in addition to its text
+_MOST_WAITING = 32  # pipelined requests; all are parsed at once
+_MOST_UNSENT = 2**14  # bytes of events in the transport's buffer, and in the socket's
 _MOST_BETWEEN = 2**12  # bytes of the extensions of all chunks of a body
-_CHUNK = 12  # bytes of a chunk besides its content and its extension: eight digits, two ends
+_CHUNK = 12  # bytes of a chunk's framing: eight digits and two line ends
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
@@ -36,13 +36,13 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 class ConnectionLimits:
     """Limits of one connection.
 
-    admit: called with each new connection. False: it is cut.
-    known: called with a connection whenever the head of a request is whole, and at its end.
-    choose_app: called for each new connection; returns the application that all its requests get.
-    max_head: most bytes of the head of a request, and of its headers together.
-    request_timeout: seconds in which a request has to come, head and body. A connection that has
-        begun none, or has one half sent, for so long is cut within the same time once more; and
-        one on which nothing of an answer was read that waits to be sent.
+    admit: called with each new connection. False: the connection is cut.
+    known: called with a connection whenever the head of a request is complete, and at its end.
+    choose_app: called for each new connection; returns the application for all its requests.
+    max_head: the most bytes of a request's head, and of its headers together.
+    request_timeout: seconds for a complete request, head and body. A connection without a request,
+        with a partial request, or with an answer that is not read for that long is cut within the
+        same time again.
     """
 
     admit: Callable[[HttpProtocol], bool]
@@ -64,14 +64,15 @@ class HttpProtocol(HttpToolsProtocol):
         super().__init__(**of_uvicorn)
         self._limits = limits
         self._is_in_head = False
-        self._n_head_bytes = 0  # of the head that has begun and not ended
-        self._n_header_bytes = 0  # of all headers of a request; trailers of its body are such
-        self._n_between = 0  # bytes that came and are of no head and no body: framing of chunks
+        self._n_head_bytes = 0  # bytes of the head in progress
+        # Bytes of all headers of a request, including the trailers of its body.
+        self._n_header_bytes = 0
+        self._n_between = 0  # bytes outside of heads and bodies: the framing of chunks
         self._timer: asyncio.TimerHandle | None = None
         self._seen: tuple[RequestResponseCycle | None, bool] = (None, False)
-        self._n_unread = 0  # bytes at the last look, of those that wait to be sent
+        self._n_unread = 0  # bytes that waited to be sent at the last look
         self._asks_for_upgrade = False
-        self._is_repeated = False  # the head that is parsed: see `_parse`
+        self._is_repeated = False  # the parser sees this head again: see `_parse`
 
     # -- the connection ---------------------------------------------------------------------
 
@@ -109,7 +110,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Abort the connection if its client made no progress since the last look."""
         cycle = self.cycle
         is_answering = cycle is not None and not (cycle.more_body or cycle.response_complete)
-        is_full = self.flow.write_paused  # the answer goes on when some of it was read
+        is_full = self.flow.write_paused  # the answer continues once the client has read some of it
         n_unread = self.transport.get_write_buffer_size() if is_full else 0
         reads_nothing = n_unread > 0 and n_unread == self._n_unread
         if reads_nothing or (not is_answering and self._seen == (cycle, False)):
@@ -140,11 +141,11 @@ class HttpProtocol(HttpToolsProtocol):
                 self.send_400_response("The extensions of the chunks are too large.")
 
     def _parse(self, data: bytes) -> bytes | None:
-        """Parse data up to a head that asks for another protocol; return what to parse after it.
+        """Parse data up to a head that asks for another protocol; return the data to parse next.
 
-        That is a head without the wish, and the rest of the data: the parser would take the body
-        for the other protocol, and what comes later for a request, which whoever has put it into
-        the body could choose. None: all was parsed.
+        The returned data is the same head without the upgrade, and the rest. Otherwise the parser
+        would take the body for the other protocol, and later bytes for a request that the author of
+        the body could choose. None: all data was parsed.
         """
         try:
             self.parser.feed_data(data)
@@ -182,7 +183,7 @@ class HttpProtocol(HttpToolsProtocol):
         if not self._is_repeated:
             self._n_between -= size
         if self._n_header_bytes > self._limits.max_head:
-            raise ValueError("the headers are too large")  # the parser ends the connection for it
+            raise ValueError("the headers are too large")  # the parser ends the connection
         if not self._is_repeated:
             super().on_header(name, value)
 
@@ -234,7 +235,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     @override
     def on_message_complete(self) -> None:
-        if not self._asks_for_upgrade:  # else its body is still to come
+        if not self._asks_for_upgrade:  # otherwise the body is still to come
             super().on_message_complete()
 
 

@@ -1,4 +1,4 @@
-"""`HttpServer`: an ASGI application behind sockets, on the running loop."""
+"""`HttpServer`: serves an ASGI application on sockets, in the running event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .http_protocol import ConnectionLimits, HttpProtocol
 
 __all__ = ["HttpServer"]
 
-_KEEP_ALIVE = 30  # seconds; longer than the pools of most clients keep an idle connection
+_KEEP_ALIVE = 30  # seconds; longer than most clients' pools keep an idle connection
 _MAX_HEAD = 2**16  # bytes
 _REQUEST_TIMEOUT = 30.0  # seconds
 
@@ -25,13 +25,13 @@ _REQUEST_TIMEOUT = 30.0  # seconds
 class HttpServer:
     """Serves an application from `start` until `close_soon`; `gone` waits for the last answer.
 
-    max_connections: past them, a new connection takes the place of the oldest one that has not had
-        a whole head of a request yet, which is cut. Where there is none, requests of new ones are
-        answered with 503; past twice as many, they are cut: file descriptors are for others too.
-        Clients cause no lines in the log.
+    max_connections: if they are exceeded, a new connection replaces the oldest one without a
+        complete request head. If there is none, requests of new connections receive 503. Beyond
+        twice as many, new connections are cut, because other parts of the process need file
+        descriptors. Clients cause no log lines.
     backlog: connections that wait to be accepted.
-    admit: called with the transport of each new connection. False: it is cut.
-    request_timeout: of `ConnectionLimits`.
+    admit: called with the transport of each new connection. False: the connection is cut.
+    request_timeout: as in `ConnectionLimits`.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class HttpServer:
         self._app = app
         self._most_served = max_connections
         self._admit = admit
-        self._strangers: dict[HttpProtocol, None] = {}  # without a whole head, the oldest first
+        self._strangers: dict[HttpProtocol, None] = {}  # without a complete head, the oldest first
         limits = ConnectionLimits(
             admit=self._takes,
             known=lambda connection: self._strangers.pop(connection, None),
@@ -78,21 +78,21 @@ class HttpServer:
         return len(self._server.server_state.connections)
 
     async def start(self, sockets: Sequence[socket.socket]) -> None:
-        """Serve on these sockets, which have to listen. They are closed at the end."""
+        """Serve on these listening sockets. They are closed at the end."""
         serving = self._server.serve(sockets=list(sockets))
         self._task = asyncio.create_task(serving, name="pybatcher-http")
         while not (self._server.started or self._task.done()):  # noqa: ASYNC110 - has no event
             await asyncio.sleep(0)
 
     def close_soon(self) -> None:
-        """Take no new connections or requests, and finish those in flight."""
+        """Accept no new connections or requests, and finish the present ones."""
         self._server.should_exit = True
         if self._server.started:
             for server in self._server.servers:  # at once; uvicorn would do it at its next tick
                 server.close()
 
     async def gone(self) -> None:
-        """Wait until no connection is left. Raises what the server failed with."""
+        """Wait until no connection is left. Raises the error of the server."""
         if self._task is not None:
             await asyncio.shield(self._task)
 
@@ -113,15 +113,15 @@ class HttpServer:
         return True
 
     def _cut(self, stranger: HttpProtocol) -> None:
-        """Cut a connection, which counts no longer: its end is told at a later turn of the loop."""
+        """Cut a connection. It stops counting now, before the event loop reports its end."""
         del self._strangers[stranger]
         self._server.server_state.connections.discard(stranger)
         stranger.transport.abort()
 
     def _app_of_one_more(self) -> Any:
-        """Return what answers a new connection, which is counted already.
+        """Return the application for a new connection, which is counted already.
 
-        Chosen once: a crowd that comes later must not turn those away who were there before.
+        It is chosen once per connection, so that later crowds do not affect earlier clients.
         """
         return self._app if self.n_connections <= self._most_served else self._refuse
 
@@ -140,7 +140,7 @@ def _too_many(most: int) -> HttpError:
 
 
 class _SignalsLeftAlone(uvicorn.Server):
-    """uvicorn's server, whose owner handles the signals of the process."""
+    """uvicorn's server without signal handlers, which belong to the owner of the process."""
 
     @override
     @contextmanager

@@ -1,9 +1,9 @@
-"""`LiveFeed`: what a batcher does, as frames for a page that draws them. Nobody's texts.
+"""`LiveFeed`: the activity of a batcher as frames for the live view. No frame has any text.
 
     feed = LiveFeed(name, batcher)
     async for frame in feed.frames(namespace=None, until=ended): ...
 
-It listens to the batcher while somebody reads its frames, and not at all before.
+The feed listens to the batcher only while a client reads frames.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from ..base.model_list import ModelList
 
 __all__ = ["LiveFeed", "LiveFeeds", "Watchers", "counts_of", "timeline_of"]
 
-PERIOD = 0.5  # seconds from a frame to the next one
-SPAN = 30.0  # seconds of one response: who stops a server need not wait longer for its watchers
-LINGER = 5.0  # seconds for which it listens without watchers
+PERIOD = 0.5  # seconds between frames
+SPAN = 30.0  # seconds of one response, so that a server need not wait longer for its watchers
+LINGER = 5.0  # seconds of listening after the last watcher has left
 PATIENCE = 5.0  # seconds that a sidecar has to answer
 
-MOST_WATCHERS = 8  # of an application
+MOST_WATCHERS = 8  # watchers of an application
 
-_MOST_ENDED = 64  # requests that have ended between two frames and are told
-_BINS = 48  # of a timeline
+_MOST_ENDED = 64  # ended requests between two frames
+_BINS = 48  # bins of a timeline
 _PERCENTILES = (50, 95, 99)
 _COUNTS = (
     "queued",
@@ -59,23 +59,23 @@ _COUNTS = (
     "kv_free_blocks",
     "kv_cached_blocks",
 )
-"""The counts that a frame has; those of workers only where there are some."""
+"""The counts in a frame. Counts of workers are present only if there are workers."""
 
 
 class Watchers:
-    """How many watch an application. ended: set once those who watch now are to go."""
+    """The number of clients that watch an application. ended: is set to end their feeds."""
 
     def __init__(self) -> None:
         self.n_watching = 0
         self.ended = asyncio.Event()
 
     def send_away(self) -> None:
-        """End the feed of all who watch; whoever may comes back."""
+        """End the feeds of all watchers. They can connect again."""
         self.ended.set()
         self.ended = asyncio.Event()
 
     def check(self) -> None:
-        """Raise HttpError (429) where as many watch as may."""
+        """Raise HttpError (429) if there are as many watchers as allowed."""
         if self.n_watching >= MOST_WATCHERS:
             raise HttpError(
                 429,
@@ -87,7 +87,7 @@ class Watchers:
 
     @contextmanager
     def one_more(self) -> Iterator[None]:
-        """Count one for as long as the block lasts. Raises HttpError (429)."""
+        """Count one watcher during the block. Raises HttpError (429)."""
         self.check()
         self.n_watching += 1
         try:
@@ -97,12 +97,12 @@ class Watchers:
 
 
 class LiveFeed:
-    """Tells what one batcher does, twice a second, to each who watches.
+    """Reports the activity of one batcher to each watcher, twice a second.
 
-    A frame has counts since the start, so that whoever misses one misses nothing: a watcher that
-    reads slowly gets fewer frames, and nothing is kept for it but the last requests that ended.
-    The feed listens from the first watcher until some seconds after the last one, who may come
-    back: each is sent away after `SPAN`.
+    A frame has counts since the start, so that a missed frame loses nothing. A slow watcher gets
+    fewer frames, and only the last ended requests are stored for it. The feed listens from the
+    first watcher until some seconds after the last one, because each watcher is disconnected after
+    `SPAN` and connects again.
     """
 
     def __init__(
@@ -119,16 +119,16 @@ class LiveFeed:
 
     @property
     def is_listening(self) -> bool:
-        """True while events of the batcher are taken."""
+        """True while the feed listens to the batcher's events."""
         return self._detach is not None
 
     async def frames(
         self, namespace: str | None, until: asyncio.Event, after: int | None = None
     ) -> AsyncGenerator[dict[str, Any]]:
-        """Return frames until `until` is set, the batcher closes, or `SPAN` seconds are over.
+        """Yield frames until `until` is set, the batcher closes, or `SPAN` seconds have passed.
 
-        namespace: the requests of no other one are told. None: those of all are.
-        after: the "serial" of the last frame that the watcher has had. None: it has had none.
+        namespace: only requests of this namespace are reported. None: requests of all namespaces.
+        after: the "serial" of the watcher's last frame. None: it has had none.
         """
         end = self._clock() + SPAN
         self._come()
@@ -192,7 +192,7 @@ class LiveFeed:
         }
 
     def _times(self, now: float) -> dict[str, Any]:
-        """Return percentiles of the last minute, and what a step of the last seconds was."""
+        """Return percentiles of the last minute, and the mean step of the last seconds."""
         ttft, itl = self._window.ttft(now), self._window.itl(now)
         recent = self._window.seconds(now, 3)
         steps = sum(second.steps for second in recent)
@@ -212,7 +212,7 @@ class LiveFeeds:
         self._feeds: dict[str, LiveFeed] = {}
 
     def of(self, name: str, batcher: AnyBatcher) -> LiveFeed:
-        """Return the feed of a model; a new one if the name serves another batcher now."""
+        """Return the feed of a model. It is a new one if the name serves another batcher now."""
         feed = self._feeds.get(name)
         if feed is None or feed.batcher is not batcher:
             feed = self._feeds[name] = LiveFeed(name, batcher)
@@ -220,14 +220,14 @@ class LiveFeeds:
 
 
 def counts_of(statistics: BatcherStatistics) -> dict[str, int]:
-    """Return the counts that a frame has."""
+    """Return the counts for a frame."""
     return {name: getattr(statistics, name) for name in _COUNTS if hasattr(statistics, name)}
 
 
 def timeline_of(event: RequestEvent) -> dict[str, Any]:
-    """Return the sizes and times of a request that has ended; times are seconds from its submit.
+    """Return the sizes and times of an ended request, in seconds since its submission.
 
-    "tokens" is how many came in each part of the time from the first token to the last.
+    "tokens" has the number of tokens in each bin of the time from the first token to the last.
     """
     return {
         "id": event.request_id,
@@ -247,7 +247,7 @@ def timeline_of(event: RequestEvent) -> dict[str, Any]:
 
 
 def _in_bins(gaps: Sequence[float]) -> list[int]:
-    """Return how many tokens came in each of equal parts of the time of all gaps."""
+    """Return the number of tokens in each of equal bins of the total time."""
     whole, at = sum(gaps), 0.0
     if not whole:
         return []
@@ -265,7 +265,7 @@ def _percentiles(values: Sequence[float]) -> dict[str, float] | None:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Return when the event is set, or after so many seconds."""
+    """Return when the event is set, or after `seconds`."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,4 +1,4 @@
-"""`MetricsPage`: the figures of all models of a server, as one text for Prometheus."""
+"""`MetricsPage`: the metrics of all models of a server, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["MetricsPage"]
 
 
 class MetricsPage:
-    """The metrics of each model, told apart by the name that requests call it by.
+    """The metrics of each model, with the model name of requests as a label.
 
-    Figures that are made of events count from the making of the page.
+    Metrics that are derived from events count from the creation of the page.
     """
 
     content_type = Metrics.content_type
@@ -31,17 +31,17 @@ class MetricsPage:
         self._registry.register(self)
 
     async def text(self) -> bytes:
-        """Return the figures as of now, in Prometheus' text format."""
+        """Return the present metrics in the text format of Prometheus."""
         await asyncio.gather(*(one.refresh() for one in self._metrics))
         made: bytes = generate_latest(self._registry)
         return made
 
     def describe(self) -> Iterator[Any]:
-        """Yield the families without samples; for the registry."""
+        """Yield the metric families without samples, for the registry."""
         return self._metrics[0].describe()
 
     def collect(self) -> Iterator[Any]:
-        """Yield each family once, with the samples of all models; for the registry."""
+        """Yield each metric family once, with the samples of all models, for the registry."""
         families: dict[str, Any] = {}
         for name, metrics in zip(self._models.by_name, self._metrics, strict=True):
             for family in metrics.collect():
@@ -56,5 +56,5 @@ def _metrics(batcher: Any) -> Metrics:
 
 
 def _of_model(sample: Any, name: str) -> Any:
-    """Return a sample with this name of its model: two may be of one checkpoint."""
+    """Return a sample labelled with this model name, because two models can share a checkpoint."""
     return sample._replace(labels={**sample.labels, MODEL: name})

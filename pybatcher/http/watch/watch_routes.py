@@ -18,9 +18,9 @@ __all__ = ["ROUTES"]
 
 
 async def live(context: Context, request: Request) -> Any:
-    """GET /live: frames of the live view as events.
+    """GET /live: the frames of the live view as events.
 
-    ?model=NAME where there are several; &after=SERIAL of the last frame, for one who comes back.
+    The query ?model=NAME chooses a model, and &after=SERIAL continues after a frame.
     """
     asked = request.query_params
     name, batcher = context.models.find(asked.get("model"))
@@ -60,4 +60,4 @@ ROUTES = [
     ("/live", "GET", live),
     ("/metrics", "GET", metrics),
 ]
-"""Path, method and handler of each endpoint."""
+"""The path, method and handler of each endpoint."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pybatcher.http.anthropic import messages_conversation
-from pybatcher.http.anthropic.messages_conversation import read_turns
+from pybatcher.http.anthropic import messages_input
+from pybatcher.http.anthropic.messages_input import read_turns
 from pybatcher.http.base.http_error import HttpError
 from pybatcher.http.base.turns import check_count, joined_turn, lines
 from pybatcher.http.openai import responses_input
@@ -26,7 +26,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(parts))
         return joined_turn(parts)
 
-    for module in (messages_conversation, responses_input):
+    for module in (messages_input, responses_input):
         monkeypatch.setattr(module, "joined_turn", counted)
     return sizes
 

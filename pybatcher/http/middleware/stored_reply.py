@@ -1,4 +1,4 @@
-"""`KeptResponse`: the messages of one response, kept as they come, for all who ask for them."""
+"""`StoredReply`: the messages of one response, stored as they arrive, for all its clients."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from starlette.types import Message, Send
 
 from ...calls.backpressure import CURRENT_BACKPRESSURE, Backpressure
 
-__all__ = ["Answer", "KeptResponse"]
+__all__ = ["Answer", "StoredReply"]
 
-_MOST_AHEAD = 16  # messages that a client may be behind and still counts as reading
-_OVERHEAD = 320  # bytes of a message in memory besides its body
+_MOST_AHEAD = 16  # messages that a client can be behind and still count as reading
+_OVERHEAD = 320  # bytes of a message in memory in addition to its body
 
 Answer = Callable[[Callable[[], Awaitable[Message]], Send], Awaitable[None]]
 """An ASGI application with the scope of one request."""
 
 
-class KeptResponse:
-    """A response that is made once, in a task of its own, and sent to any number of clients.
+class StoredReply:
+    """A response that is made once, in its own task, and sent to any number of clients.
 
-    request: tells the request from others.
-    has_room: called before each message is kept, with its size in bytes. From where there is no
-        room on, messages are dropped once all clients have had them, and the response is made no
-        faster than they read.
+    request: identifies the request.
+    has_room: called with the size in bytes before each message is stored. After it returns False
+        once, messages are dropped when all clients have received them, and the response is made no
+        faster than its clients read.
 
-    While it has no client, or all are far behind, its requests wait for what others read.
+    While it has no client, or all clients are far behind, its calls pause in favour of others.
     """
 
     def __init__(self, request: bytes, has_room: Callable[[int], bool]) -> None:
         self.request = request
-        self.n_bytes = 0  # that there was room for
-        self.is_cut = False  # its beginning was dropped: it cannot be sent again
+        self.n_bytes = 0  # bytes that has_room has granted
+        self.is_cut = False  # the beginning was dropped, so that it cannot be sent again
         self.has_ended = False
         self._has_room = has_room
         self._messages: list[Message] = []
         self._n_dropped = 0
-        self._positions: dict[object, int] = {}  # of clients: messages that each has had
+        self._positions: dict[object, int] = {}  # the number of messages sent, by client
         self._changed = asyncio.Event()
         self._abandoned = asyncio.Event()
         self._error: BaseException | None = None
@@ -45,12 +45,12 @@ class KeptResponse:
 
     @property
     def n_clients(self) -> int:
-        """Number of clients that it is being sent to."""
+        """The number of clients that receive the response."""
         return len(self._positions)
 
     @property
     def is_worth_keeping(self) -> bool:
-        """True where the request ran: whoever was refused may ask again."""
+        """True if the request was executed. A refused request can be repeated."""
         if self.is_cut or self._error is not None or not self._messages:
             return False
         start = self._messages[0]
@@ -59,10 +59,10 @@ class KeptResponse:
     # -- making it --------------------------------------------------------------------------
 
     async def make(self, answer: Answer, body: bytes) -> None:
-        """Have an application answer a request with this body. Raises CancelledError only."""
+        """Let an application answer a request with this body. Raises CancelledError only."""
         CURRENT_BACKPRESSURE.set(self._backpressure)
         parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-        del body  # it may be large
+        del body  # the body can be large
 
         async def receive() -> Message:
             if parts:
@@ -73,7 +73,7 @@ class KeptResponse:
         try:
             await answer(receive, self._add)
         except BaseException as error:
-            self._error = error  # of which each client is told
+            self._error = error  # send_to raises it for each client
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -81,13 +81,13 @@ class KeptResponse:
             self._wake()
 
     def abandon(self) -> None:
-        """Tell the application that nobody waits for the response any more."""
+        """Tell the application that the client has disconnected."""
         self._abandoned.set()
         self._wake()
 
     async def _add(self, message: Message) -> None:
         size = _OVERHEAD + len(message.get("body", b""))
-        # Of one that was abandoned, nobody would give the room back.
+        # An abandoned response is never evicted, so that its memory would never be released.
         if not self.is_cut and not self._abandoned.is_set() and self._has_room(size):
             self.n_bytes += size
         else:
@@ -113,7 +113,7 @@ class KeptResponse:
         return client
 
     def leave(self, client: object) -> None:
-        """Wait for a client no longer."""
+        """Remove a client."""
         del self._positions[client]
         self._note_reading()
         self._wake()
@@ -121,14 +121,14 @@ class KeptResponse:
     async def send_to(
         self, client: object, send: Send, headers: tuple[tuple[bytes, bytes], ...] = ()
     ) -> None:
-        """Send the response from its beginning, and what comes of it until its end.
+        """Send the response from its beginning to its end.
 
-        headers: beside its own. Raises what the application failed with.
+        headers: additional headers. Raises the error of the application.
         """
         while True:
             at = self._positions[client] - self._n_dropped
             if at < len(self._messages):
-                message = dict(self._messages[at])  # a copy: whoever sends it adds headers
+                message = dict(self._messages[at])  # a copy, because middleware adds headers to it
                 if message["type"] == "http.response.start":
                     message["headers"] = [*message["headers"], *headers]
                 await send(message)
@@ -145,7 +145,7 @@ class KeptResponse:
                 return
 
     def _note_reading(self) -> None:
-        """Hold what the response is made of while no client is near its end."""
+        """Pause the calls of the response while no client is near its end."""
         if self.has_ended:
             return
         n_all = self._n_dropped + len(self._messages)
@@ -156,6 +156,6 @@ class KeptResponse:
             self._backpressure.resume(self)
 
     def _wake(self) -> None:
-        """Have all that wait look again."""
+        """Wake all tasks that wait for a change."""
         self._changed.set()
         self._changed = asyncio.Event()

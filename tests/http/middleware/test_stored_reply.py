@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from scripted_answer import START, Answer, part, settled
 
-from pybatcher.http.middleware.kept_response import KeptResponse
+from pybatcher.http.middleware.stored_reply import StoredReply
 
 
 class Client:
     """Reads a response, as fast as `may_read` lets it."""
 
-    def __init__(self, response: KeptResponse, *, reads: bool = True) -> None:
+    def __init__(self, response: StoredReply, *, reads: bool = True) -> None:
         self.had: list[Any] = []
         self.may_read = asyncio.Event()
         if reads:
@@ -30,7 +30,7 @@ class Client:
 
 
 async def test_all_clients_have_all_of_it_whenever_they_come() -> None:
-    answer, response = Answer(), KeptResponse(b"", lambda _: True)
+    answer, response = Answer(), StoredReply(b"", lambda _: True)
     making = asyncio.ensure_future(response.make(answer, b"body"))
     first = Client(response)
     answer.tell(START, part(b"1"))
@@ -62,7 +62,7 @@ async def test_without_room_it_is_sent_once_and_as_fast_as_it_is_read() -> None:
         kept.append(size)
         return len(kept) < 3
 
-    answer, response = Answer(), KeptResponse(b"", has_room)
+    answer, response = Answer(), StoredReply(b"", has_room)
     making = asyncio.ensure_future(response.make(answer, b""))
     slow, fast = Client(response, reads=False), Client(response)
     answer.tell(START, *[part(b"%d" % i) for i in range(50)], part(b"", False), None)
@@ -81,7 +81,7 @@ async def test_without_room_it_is_sent_once_and_as_fast_as_it_is_read() -> None:
 
 
 async def test_who_does_not_read_and_goes_does_not_keep_it() -> None:
-    answer, response = Answer(), KeptResponse(b"", lambda _: False)
+    answer, response = Answer(), StoredReply(b"", lambda _: False)
     making = asyncio.ensure_future(response.make(answer, b""))
     client = Client(response, reads=False)
     answer.tell(START, part(b"1"))
@@ -95,7 +95,7 @@ async def test_who_does_not_read_and_goes_does_not_keep_it() -> None:
 
 
 async def test_a_defect_is_every_clients() -> None:
-    answer, response = Answer(), KeptResponse(b"", lambda _: True)
+    answer, response = Answer(), StoredReply(b"", lambda _: True)
     answer.tell(START, ValueError("a defect"))
     await response.make(answer, b"")
     for _ in range(2):
@@ -116,7 +116,7 @@ async def test_a_defect_is_every_clients() -> None:
     ],
 )
 async def test_what_has_run_is_kept(status: int, headers: Any, kept: bool) -> None:
-    answer, response = Answer(), KeptResponse(b"", lambda _: True)
+    answer, response = Answer(), StoredReply(b"", lambda _: True)
     answer.tell({**START, "status": status, "headers": headers}, part(b"", False), None)
     await response.make(answer, b"")
     assert response.is_worth_keeping == kept
@@ -127,7 +127,7 @@ async def test_it_is_held_while_no_client_is_near_its_end() -> None:
         for _ in range(5):  # a message takes a turn or two
             await settled()
 
-    answer, response = Answer(), KeptResponse(b"", lambda _: True)
+    answer, response = Answer(), StoredReply(b"", lambda _: True)
     client = Client(response, reads=False)
     making = asyncio.ensure_future(response.make(answer, b"body"))
     backpressure = response._backpressure

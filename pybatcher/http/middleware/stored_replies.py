@@ -1,4 +1,4 @@
-"""`KeptResponses`: the responses to the idempotency keys of one namespace, within limits."""
+"""`StoredReplies`: the responses by idempotency key of one namespace, within limits."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass
 
 from ..base.http_error import HttpError
-from .kept_response import Answer, KeptResponse
+from .stored_reply import Answer, StoredReply
 
-__all__ = ["HEADER", "KeepLimits", "KeptResponses"]
+__all__ = ["HEADER", "KeepLimits", "StoredReplies"]
 
 HEADER = "idempotency-key"
 
@@ -17,11 +17,11 @@ HEADER = "idempotency-key"
 class KeepLimits:
     """Limits on the responses of one namespace, in number, size and time.
 
-    grace: seconds that a request goes on without a client.
+    grace: seconds that a request continues without a client.
     most_alone: requests without a client; one more is cancelled at once.
-    keep: seconds that a response is kept after its end.
-    most_kept: responses that have ended; the oldest make room.
-    most_bytes: of all responses together; one has a quarter of that.
+    keep: seconds that a response is stored after its end.
+    most_kept: ended responses; the oldest are evicted.
+    most_bytes: bytes of all responses together; one response can have a quarter of them.
     """
 
     grace: float = 30.0
@@ -31,18 +31,18 @@ class KeepLimits:
     most_bytes: int = 16 * 2**20
 
 
-class KeptResponses:
+class StoredReplies:
     """Responses by their keys, the oldest first."""
 
     def __init__(self, limits: KeepLimits) -> None:
         self._limits = limits
-        self._responses: dict[str, KeptResponse] = {}
+        self._responses: dict[str, StoredReply] = {}
         self._n_bytes = 0
-        self._timers: dict[KeptResponse, asyncio.TimerHandle] = {}
-        self._tasks: dict[KeptResponse, asyncio.Task[None]] = {}  # of those that have not ended
+        self._timers: dict[StoredReply, asyncio.TimerHandle] = {}
+        self._tasks: dict[StoredReply, asyncio.Task[None]] = {}  # the responses in progress
 
-    def find(self, key: str, request: bytes) -> KeptResponse | None:
-        """Return the response to a key; None: there is none. Raises HttpError."""
+    def find(self, key: str, request: bytes) -> StoredReply | None:
+        """Return the response to a key. None: there is none. Raises HttpError."""
         found = self._responses.get(key)
         if found is None:
             return None
@@ -63,23 +63,25 @@ class KeptResponses:
             )
         return found
 
-    def begin(self, key: str, request: bytes, answer: Answer, body: bytes) -> KeptResponse:
-        """Return the response to a new key, which is being made from now on."""
-        made = KeptResponse(request, lambda size: self._has_room(made, size))
+    def begin(self, key: str, request: bytes, answer: Answer, body: bytes) -> StoredReply:
+        """Start the response to a new key, and return it."""
+        made = StoredReply(request, lambda size: self._has_room(made, size))
         self._responses[key] = made
         task = asyncio.create_task(made.make(answer, body), name="pybatcher-idempotent")
         self._tasks[made] = task
         task.add_done_callback(lambda _: self._ended(key, made))
         return made
 
-    def join(self, response: KeptResponse) -> object:
-        """Return a new client of a response, which is no longer alone."""
+    def join(self, response: StoredReply) -> object:
+        """Return a new client of a response."""
         if not response.has_ended:
             self._stop_timer(response)
         return response.join()
 
-    def leave(self, key: str, response: KeptResponse, client: object) -> None:
-        """Abandon a response without clients: after a while, or at once where there are many."""
+    def leave(self, key: str, response: StoredReply, client: object) -> None:
+        """Remove a client. Cancels a response without clients after the grace time, or at once if
+        there are too many of them.
+        """
         response.leave(client)
         if response.has_ended or response.n_clients:
             return
@@ -91,7 +93,7 @@ class KeptResponses:
 
     # -- its end ----------------------------------------------------------------------------
 
-    def _ended(self, key: str, response: KeptResponse) -> None:
+    def _ended(self, key: str, response: StoredReply) -> None:
         del self._tasks[response]
         if self._responses.get(key) is not response:  # it was abandoned
             return
@@ -99,12 +101,12 @@ class KeptResponses:
         if not response.is_worth_keeping:
             self._forget(key)
             return
-        self._responses[key] = self._responses.pop(key)  # the last one of those that have ended
+        self._responses[key] = self._responses.pop(key)  # move it to the end of the ended responses
         self._start_timer(response, self._limits.keep, key)
         if len(ended := self._ended_keys()) > self._limits.most_kept:
             self._forget(ended[0])
 
-    def _abandon(self, key: str, response: KeptResponse) -> None:
+    def _abandon(self, key: str, response: StoredReply) -> None:
         response.abandon()
         self._forget(key)
 
@@ -116,18 +118,18 @@ class KeptResponses:
     def _ended_keys(self) -> list[str]:
         return [key for key, response in self._responses.items() if response.has_ended]
 
-    def _start_timer(self, response: KeptResponse, seconds: float, key: str) -> None:
+    def _start_timer(self, response: StoredReply, seconds: float, key: str) -> None:
         loop = asyncio.get_running_loop()
         self._timers[response] = loop.call_later(seconds, self._abandon, key, response)
 
-    def _stop_timer(self, response: KeptResponse) -> None:
+    def _stop_timer(self, response: StoredReply) -> None:
         if (timer := self._timers.pop(response, None)) is not None:
             timer.cancel()
 
     # -- room -------------------------------------------------------------------------------
 
-    def _has_room(self, response: KeptResponse, size: int) -> bool:
-        """Take room for so many bytes of a response, if need be from those that have ended."""
+    def _has_room(self, response: StoredReply, size: int) -> bool:
+        """Reserve bytes for a response. Evicts ended responses if necessary."""
         limit = self._limits.most_bytes
         if 4 * (response.n_bytes + size) > limit:
             return False

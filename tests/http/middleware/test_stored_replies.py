@@ -7,18 +7,18 @@ import pytest
 from scripted_answer import START, Answer, part, settled
 
 from pybatcher.http.base.http_error import HttpError
-from pybatcher.http.middleware.kept_response import KeptResponse
-from pybatcher.http.middleware.kept_responses import KeepLimits, KeptResponses
+from pybatcher.http.middleware.stored_replies import KeepLimits, StoredReplies
+from pybatcher.http.middleware.stored_reply import StoredReply
 
 SIZE = 320  # of a message without a body, as it is counted
 
 
-def begun(kept: KeptResponses, key: str) -> tuple[Answer, KeptResponse]:
+def begun(kept: StoredReplies, key: str) -> tuple[Answer, StoredReply]:
     answer = Answer()
     return answer, kept.begin(key, b"request", answer, b"")
 
 
-async def ended(kept: KeptResponses, key: str, body: bytes = b"") -> KeptResponse:
+async def ended(kept: StoredReplies, key: str, body: bytes = b"") -> StoredReply:
     answer, response = begun(kept, key)
     client = kept.join(response)
     answer.tell(START, part(body, False), None)
@@ -28,7 +28,7 @@ async def ended(kept: KeptResponses, key: str, body: bytes = b"") -> KeptRespons
 
 
 async def test_a_key_is_of_one_request() -> None:
-    kept = KeptResponses(KeepLimits())
+    kept = StoredReplies(KeepLimits())
     assert kept.find("a", b"request") is None
     response = await ended(kept, "a")
     assert kept.find("a", b"request") is response
@@ -38,7 +38,7 @@ async def test_a_key_is_of_one_request() -> None:
 
 
 async def test_who_comes_back_in_time_finds_it_going_on() -> None:
-    kept = KeptResponses(KeepLimits(grace=0.05))
+    kept = StoredReplies(KeepLimits(grace=0.05))
     answer, response = begun(kept, "a")
     kept.leave("a", response, kept.join(response))
     found = kept.find("a", b"request")
@@ -56,7 +56,7 @@ async def test_who_comes_back_in_time_finds_it_going_on() -> None:
 
 
 async def test_few_go_on_alone() -> None:
-    kept = KeptResponses(KeepLimits(grace=1e6, most_alone=2))
+    kept = StoredReplies(KeepLimits(grace=1e6, most_alone=2))
     answers = []
     for key in ("a", "b", "c"):
         answer, response = begun(kept, key)
@@ -85,7 +85,7 @@ async def test_what_an_abandoned_one_still_says_takes_no_room() -> None:
         await send({**START, "status": 499})
         await send(part(b"", False))
 
-    kept = KeptResponses(KeepLimits(most_alone=0))
+    kept = StoredReplies(KeepLimits(most_alone=0))
     response = kept.begin("a", b"request", says_goodbye, b"")
     kept.leave("a", response, kept.join(response))
     await settled()
@@ -94,7 +94,7 @@ async def test_what_an_abandoned_one_still_says_takes_no_room() -> None:
 
 
 async def test_one_that_has_ended_is_forgotten_in_time() -> None:
-    kept = KeptResponses(KeepLimits(keep=0.02))
+    kept = StoredReplies(KeepLimits(keep=0.02))
     await ended(kept, "a")
     assert kept.find("a", b"request")
     while kept.find("a", b"request"):  # noqa: ASYNC110
@@ -103,12 +103,12 @@ async def test_one_that_has_ended_is_forgotten_in_time() -> None:
 
 
 async def test_the_oldest_make_room() -> None:
-    kept = KeptResponses(KeepLimits(most_kept=2))
+    kept = StoredReplies(KeepLimits(most_kept=2))
     for key in ("a", "b", "c"):
         await ended(kept, key)
     assert [key for key in "abc" if kept.find(key, b"request")] == ["b", "c"]
 
-    kept = KeptResponses(KeepLimits(most_bytes=8 * SIZE))
+    kept = StoredReplies(KeepLimits(most_bytes=8 * SIZE))
     for key in ("a", "b", "c", "d", "e"):  # of two messages each
         await ended(kept, key)
     assert [key for key in "abcde" if kept.find(key, b"request")] == ["b", "c", "d", "e"]
@@ -121,7 +121,7 @@ async def test_the_oldest_make_room() -> None:
 
 
 async def test_those_in_flight_do_not_make_room() -> None:
-    kept = KeptResponses(KeepLimits(most_bytes=8 * SIZE))
+    kept = StoredReplies(KeepLimits(most_bytes=8 * SIZE))
     clients: list[Any] = []
     for key in ("a", "b", "c", "d", "e"):
         answer, response = begun(kept, key)
@@ -141,7 +141,7 @@ async def test_those_in_flight_do_not_make_room() -> None:
 
 
 async def test_who_was_refused_may_ask_again() -> None:
-    kept = KeptResponses(KeepLimits())
+    kept = StoredReplies(KeepLimits())
     answer, response = begun(kept, "a")
     client = kept.join(response)
     answer.tell({**START, "status": 429}, part(b"", False), None)
