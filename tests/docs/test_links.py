@@ -35,7 +35,7 @@ def resolves(file: Path, target: str) -> bool:
     return not fragment or fragment in anchors(found)
 
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # What code in the text names as a file: of the checkout, or of the package.
 _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
 _PATH_IN_DIAGRAM = re.compile(r"(?<![\w/.])((?:[\w.-]+/)+[\w.-]*)")
