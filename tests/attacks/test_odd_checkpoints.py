@@ -232,6 +232,11 @@ CONVOLVED = {
 }
 OWN_KEYS: dict[str, dict[str, Any]] = {
     "bert": ENCODER,
+    "minimax-m2": {**SIZES, **EXPERTS},
+    "olmoe": {**SIZES, **EXPERTS},
+    "qwen2moe": {**SIZES, **EXPERTS},
+    "stablelm": {**SIZES, "attention.layer_norm_epsilon": 1e-5},
+    "starcoder2": {**SIZES, "attention.layer_norm_epsilon": 1e-5},
     "modern-bert": ENCODER,
     "gemma4": {
         **SIZES,

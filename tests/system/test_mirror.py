@@ -37,7 +37,6 @@ ELSEWHERE = {
     "loading/parts/llama_like.py": "loading/families/test_llama.py",
     "loading/parts/qwen_windows.py": "loading/families/test_llama.py",
     # Families that differ little from Llama, tested beside it.
-    "loading/families/mistral.py": "loading/families/test_llama.py",
     "loading/families/qwen2.py": "loading/families/test_llama.py",
     "loading/families/qwen3.py": "loading/families/test_llama.py",
     # A part of what metadata describe.

@@ -1,13 +1,13 @@
 """One module for each family of models: its `FAMILY` is all that the loader knows of it.
 
-The modules are found by listing this folder: a new family is a new file.
+The modules are found by listing this folder and those in it: a new family is a new file.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 from ..checkpoints.blueprint import Blueprint
 from ..checkpoints.fields import Fields, shown
@@ -18,8 +18,9 @@ __all__ = ["FAMILIES", "class_names", "gguf_architectures", "read_blueprint", "r
 
 
 def _families() -> tuple[Family, ...]:
-    names = sorted(module.name for module in iter_modules(__path__))
-    return tuple(import_module(f"{__name__}.{name}").FAMILY for name in names)
+    found = walk_packages(__path__, f"{__name__}.")
+    names = sorted(module.name for module in found if not module.ispkg)
+    return tuple(import_module(name).FAMILY for name in names)
 
 
 FAMILIES = _families()

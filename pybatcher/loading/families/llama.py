@@ -1,4 +1,4 @@
-"""Llama 2 and 3, and models with the same files: SmolLM2, Yi.
+"""Llama 2 and 3, and models with the same files: SmolLM2, Yi. InternLM3, whose config.json differs.
 
 llama.cpp has Mistral and Mixtral as `llama` files too.
 """
@@ -13,6 +13,8 @@ from ..parts.gguf_contents import GgufContents
 from ..parts.gguf_experts import GgufExperts, expert_rules
 from ..parts.gguf_llama import biases, from_pairs, gguf_blueprint, read_gguf_config, renamed
 
+_HEAD_DIM_OF_INTERNLM3 = 128
+
 
 def _read(fields: Fields) -> Blueprint:
     config = llama_like.read_config(fields, (0,) * llama_like.read_n_layers(fields))
@@ -26,6 +28,19 @@ def _read(fields: Fields) -> Blueprint:
     return Blueprint(config, tuple(rules), tied=fields.boolean("tie_word_embeddings", False))
 
 
+def _read_internlm3(fields: Fields) -> Blueprint:
+    """Read a file with names of its own for biases: `qkv_bias` and `bias`.
+
+    transformers saves them as `attention_bias` and `mlp_bias`.
+    """
+    windows = (0,) * llama_like.read_n_layers(fields)
+    config = llama_like.read_config(fields, windows, _HEAD_DIM_OF_INTERNLM3, norm_eps=1e-5)
+    qkv_bias = fields.boolean("qkv_bias", fields.boolean("attention_bias", False))
+    bias = fields.boolean("bias", fields.boolean("mlp_bias", False))
+    rules = llama_like.rules(config, qkv_bias=qkv_bias, o_bias=bias, mlp_bias=bias)
+    return Blueprint(config, tuple(rules), tied=fields.boolean("tie_word_embeddings", False))
+
+
 def _read_gguf(contents: GgufContents) -> Blueprint:
     config = read_gguf_config(contents, experts=GgufExperts(wide_as_mlp=True))
     rules = renamed(llama_like.rules(config, **biases(contents)))
@@ -34,7 +49,10 @@ def _read_gguf(contents: GgufContents) -> Blueprint:
 
 
 FAMILY = Family(
-    hf={"llama": _read},
-    classes={"llama": ModelClasses(model="LlamaForCausalLM", base="LlamaModel")},
+    hf={"llama": _read, "internlm3": _read_internlm3},
+    classes={
+        "llama": ModelClasses(model="LlamaForCausalLM", base="LlamaModel"),
+        "internlm3": ModelClasses(model="LlamaForCausalLM", published="InternLM3ForCausalLM"),
+    },
     gguf={"llama": _read_gguf},
 )

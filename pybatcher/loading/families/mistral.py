@@ -1,28 +1,50 @@
-"""Mistral and Mixtral: a Llama with a sliding window in every layer; experts in Mixtral."""
+"""Mistral, Mixtral, Ministral: a Llama with sliding windows in every layer, or by layer.
+
+Mixtral has experts; Ministral 3 has YaRN, and queries scaled by position. Mistral 3 (`mistral3`) is
+a vision model around a text model of the kinds mistral and ministral3, which alone is loaded.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ..checkpoints.blueprint import Blueprint
+import numpy as np
+
+from ..checkpoints.blueprint import TEXT_PREFIXES, Blueprint
 from ..checkpoints.fields import Fields
 from ..checkpoints.limits import MAX_POSITIONS
+from ..checkpoints.llama_config import read_sizes
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.moe import MoeConfig
+from ..checkpoints.rope import read_original_positions, read_rope
 from ..checkpoints.tensors import TensorRule
 from ..parts import llama_like
 from ..parts.experts import W123, matrix_rules, read_n_experts, router_rule, stacked_parts
 from ..parts.family import Family, ModelClasses
+from ..parts.gguf_contents import GgufContents
+from ..parts.gguf_llama import (
+    YARN_LOG_MULTIPLIER,
+    biases,
+    from_pairs,
+    gguf_blueprint,
+    read_gguf_config,
+    renamed,
+)
+from ..parts.gguf_rope import original_positions
 
 _WINDOW = 4096
+_QUERY_BETA = "llama_4_scaling_beta"
+_HEAD_DIM_OF_MINISTRAL_3 = 128
+_TEXT_MODELS = ("mistral", "ministral3")
 
 
 def _read(fields: Fields) -> Blueprint:
+    """Read a mistral or ministral config.json."""
     fields = fields.with_defaults({"sliding_window": _WINDOW})
     n_layers = llama_like.read_n_layers(fields)
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
     windows = (window,) * n_layers
-    if fields.get("layer_types") is not None:  # it is a Ministral then, as in transformers
+    if fields.get("layer_types") is not None:  # a Ministral, whatever its type, as in transformers
         windows = llama_like.read_layer_windows(fields, window, n_layers)
     config = llama_like.read_config(fields, windows)
     rules = llama_like.rules(config, qkv_bias=False, o_bias=False, mlp_bias=False)
@@ -62,10 +84,71 @@ def _expert_rules(config: ModelConfig, moe: MoeConfig) -> list[TensorRule]:
     return rules
 
 
+def _read_multimodal(fields: Fields) -> Blueprint:
+    """Return the blueprint of the text model of a mistral3 config.json. Raises ModelFormatError."""
+    text = fields.child("text_config")
+    kind = text.text("model_type")
+    if kind not in _TEXT_MODELS:
+        raise text.error("model_type", "one of " + ", ".join(map(repr, _TEXT_MODELS)))
+    blueprint = _read(text) if kind == "mistral" else _read_ministral_3(text)
+    tied = fields.boolean("tie_word_embeddings", True)
+    return replace(blueprint, tied=tied, text_prefixes=TEXT_PREFIXES)
+
+
+def _with_query_beta(config: ModelConfig, beta: float, original: int) -> ModelConfig:
+    """Return the configuration with queries scaled by position.
+
+    beta: 0 = not scaled. original: positions that the model was trained with first.
+    """
+    if beta == 0:
+        return config
+    (rope,) = config.ropes
+    scaled = replace(rope, query_beta=float(np.float32(beta)), original_positions=original)
+    return replace(config, ropes=(scaled,))
+
+
+def _read_ministral_3(fields: Fields) -> Blueprint:
+    n_layers = llama_like.read_n_layers(fields)
+    windows = (fields.integer("sliding_window", 1, MAX_POSITIONS, 0),) * n_layers
+    sizes = read_sizes(fields, llama_like.NAMES, _HEAD_DIM_OF_MINISTRAL_3)
+    if "rope_parameters" not in fields:
+        raise fields.error("rope_parameters", "an object")
+    scaling = fields.child("rope_parameters")
+    rope = read_rope(fields, sizes.head_dim, sizes.max_position_embeddings)
+    config = llama_like.read_config(
+        fields, windows, _HEAD_DIM_OF_MINISTRAL_3, rope=rope, norm_eps=1e-5
+    )
+    beta = scaling.number(_QUERY_BETA, 0.0, 1e3, 0.0)
+    original = read_original_positions(fields, scaling, sizes.max_position_embeddings)
+    config = _with_query_beta(config, beta, original)
+    rules = llama_like.rules(config, qkv_bias=False, o_bias=False, mlp_bias=False)
+    return Blueprint(config, tuple(rules), tied=fields.boolean("tie_word_embeddings", False))
+
+
+def _read_gguf(contents: GgufContents) -> Blueprint:
+    keys = contents.keys
+    config = read_gguf_config(contents, reads=(YARN_LOG_MULTIPLIER,))
+    beta = keys.number("attention.temperature_scale", 0.0, 1e3, 0.0)
+    original = original_positions(keys, config.max_position_embeddings)
+    config = _with_query_beta(config, beta, original)
+    rules = renamed(llama_like.rules(config, **biases(contents)))
+    return gguf_blueprint(contents, config, from_pairs(rules, config.head_dim))
+
+
 FAMILY = Family(
-    hf={"mistral": _read, "mixtral": _read_mixtral},
+    hf={
+        "mistral": _read,
+        "mixtral": _read_mixtral,
+        "ministral": _read,
+        "ministral3": _read_ministral_3,
+        "mistral3": _read_multimodal,
+    },
     classes={
         "mistral": ModelClasses(model="MistralForCausalLM", base="MistralModel"),
         "mixtral": "MixtralForCausalLM",
+        "ministral": "MinistralForCausalLM",
+        "ministral3": "Ministral3ForCausalLM",
+        "mistral3": "Mistral3ForConditionalGeneration",
     },
+    gguf={"mistral3": _read_gguf},
 )

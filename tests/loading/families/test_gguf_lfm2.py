@@ -14,7 +14,7 @@ from gguf_files import write_gguf
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import open_model
-from pybatcher.loading.families.lfm2 import GGUF_NAMES as NAMES
+from pybatcher.loading.families.recurrent.lfm2 import GGUF_NAMES as NAMES
 from pybatcher.loading.parts.gguf_names import gguf_name
 from pybatcher.testing.checkpoints import make_checkpoint
 

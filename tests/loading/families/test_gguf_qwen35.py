@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import open_model
 from pybatcher.loading.checkpoints.tensors import Tensor
-from pybatcher.loading.families.qwen3_5 import GGUF_NAMES as NAMES
+from pybatcher.loading.families.recurrent.qwen3_5 import GGUF_NAMES as NAMES
 from pybatcher.loading.parts.gguf_experts import SHARED_EXPERT_NAMES
 from pybatcher.loading.parts.gguf_names import gguf_name
 from pybatcher.testing.checkpoints import make_checkpoint

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..checkpoints.blueprint import EMBEDDING, HEAD, Blueprint
-from ..checkpoints.fields import Fields
-from ..checkpoints.limits import MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY, MAX_WIDTH
-from ..checkpoints.model_config import Activation, ModelConfig
-from ..checkpoints.tensors import TensorRule
-from ..parts.family import Family
+from ...checkpoints.blueprint import EMBEDDING, HEAD, Blueprint
+from ...checkpoints.fields import Fields
+from ...checkpoints.limits import MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY, MAX_WIDTH
+from ...checkpoints.model_config import Activation, ModelConfig
+from ...checkpoints.tensors import TensorRule
+from ...parts.family import Family
 
 _PREFIX = "transformer."
 _ACTIVATIONS: dict[str, Activation] = {

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..checkpoints.blueprint import EMBEDDING, Blueprint
-from ..checkpoints.fields import Fields
-from ..checkpoints.limits import (
+from ...checkpoints.blueprint import EMBEDDING, Blueprint
+from ...checkpoints.fields import Fields
+from ...checkpoints.limits import (
     MAX_HEAD_DIM,
     MAX_HEADS,
     MAX_LAYERS,
@@ -22,12 +22,12 @@ from ..checkpoints.limits import (
     MAX_VOCABULARY,
     MAX_WIDTH,
 )
-from ..checkpoints.model_config import Activation, ModelConfig
-from ..checkpoints.tensors import TensorRule
-from ..parts.family import Family, ModelClasses
-from ..parts.gguf_contents import GgufContents
-from ..parts.gguf_llama import gguf_blueprint, read_gguf_sizes
-from ..parts.gguf_names import renamed_by
+from ...checkpoints.model_config import Activation, ModelConfig
+from ...checkpoints.tensors import TensorRule
+from ...parts.family import Family, ModelClasses
+from ...parts.gguf_contents import GgufContents
+from ...parts.gguf_llama import gguf_blueprint, read_gguf_sizes
+from ...parts.gguf_names import renamed_by
 
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..checkpoints.blueprint import Blueprint
-from ..checkpoints.fields import Fields
-from ..checkpoints.moe import MoeConfig
-from ..parts import gguf_experts, llama_like
-from ..parts.experts import expert_rules, read_n_experts
-from ..parts.family import Family
-from ..parts.gguf_contents import GgufContents
-from ..parts.gguf_experts import GgufExperts
-from ..parts.gguf_llama import biases, gguf_blueprint, read_gguf_config, renamed
+from ...checkpoints.blueprint import Blueprint
+from ...checkpoints.fields import Fields
+from ...checkpoints.moe import MoeConfig
+from ...parts import gguf_experts, llama_like
+from ...parts.experts import expert_rules, read_n_experts
+from ...parts.family import Family
+from ...parts.gguf_contents import GgufContents
+from ...parts.gguf_experts import GgufExperts
+from ...parts.gguf_llama import biases, gguf_blueprint, read_gguf_config, renamed
 
 _DEFAULTS = {"num_experts": 64, "num_experts_per_tok": 8}
 

@@ -13,21 +13,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..checkpoints.blueprint import Blueprint
-from ..checkpoints.fields import Fields
-from ..checkpoints.layer_types import read_sliding_layers
-from ..checkpoints.limits import MAX_POSITIONS
-from ..checkpoints.llama_config import read_sizes
-from ..checkpoints.model_config import ModelConfig
-from ..checkpoints.moe import MoeConfig
-from ..checkpoints.rope import Rope, read_rope
-from ..checkpoints.tensors import TensorRule
-from ..parts import gguf_experts, llama_like
-from ..parts.experts import read_n_experts
-from ..parts.family import Family
-from ..parts.gguf_contents import GgufContents
-from ..parts.gguf_experts import GgufExperts
-from ..parts.gguf_llama import (
+from ...checkpoints.blueprint import Blueprint
+from ...checkpoints.fields import Fields
+from ...checkpoints.layer_types import read_sliding_layers
+from ...checkpoints.limits import MAX_POSITIONS
+from ...checkpoints.llama_config import read_sizes
+from ...checkpoints.model_config import ModelConfig
+from ...checkpoints.moe import MoeConfig
+from ...checkpoints.rope import Rope, read_rope
+from ...checkpoints.tensors import TensorRule
+from ...parts import gguf_experts, llama_like
+from ...parts.experts import read_n_experts
+from ...parts.family import Family
+from ...parts.gguf_contents import GgufContents
+from ...parts.gguf_experts import GgufExperts
+from ...parts.gguf_llama import (
     WINDOW,
     biases,
     gguf_blueprint,

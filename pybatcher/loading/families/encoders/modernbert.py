@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..checkpoints.blueprint import EMBEDDING, Blueprint
-from ..checkpoints.fields import Fields
-from ..checkpoints.layer_types import read_ropes, read_sliding_layers
-from ..checkpoints.limits import MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY
-from ..checkpoints.llama_config import read_sizes
-from ..checkpoints.model_config import Activation, ModelConfig
-from ..checkpoints.rope import read_rope
-from ..checkpoints.tensors import TensorRule
-from ..parts import llama_like
-from ..parts.family import Family, ModelClasses
-from ..parts.gguf_contents import GgufContents
-from ..parts.gguf_llama import WINDOW, gguf_blueprint, read_gguf_sizes, sliding_layers
-from ..parts.gguf_names import renamed_by
+from ...checkpoints.blueprint import EMBEDDING, Blueprint
+from ...checkpoints.fields import Fields
+from ...checkpoints.layer_types import read_ropes, read_sliding_layers
+from ...checkpoints.limits import MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY
+from ...checkpoints.llama_config import read_sizes
+from ...checkpoints.model_config import Activation, ModelConfig
+from ...checkpoints.rope import read_rope
+from ...checkpoints.tensors import TensorRule
+from ...parts import llama_like
+from ...parts.family import Family, ModelClasses
+from ...parts.gguf_contents import GgufContents
+from ...parts.gguf_llama import WINDOW, gguf_blueprint, read_gguf_sizes, sliding_layers
+from ...parts.gguf_names import renamed_by
 
 _PREFIX = "model."
 _THETAS = (("global_rope_theta", 1.6e5), ("local_rope_theta", 1e4))

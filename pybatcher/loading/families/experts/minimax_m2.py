@@ -9,20 +9,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..checkpoints.blueprint import Blueprint
-from ..checkpoints.fields import Fields
-from ..checkpoints.limits import MAX_HEAD_DIM
-from ..checkpoints.llama_config import read_sizes
-from ..checkpoints.model_config import ModelConfig
-from ..checkpoints.moe import MoeConfig
-from ..checkpoints.rope import read_rope, read_rotary_dim, rotary_order
-from ..checkpoints.tensors import TensorRule
-from ..parts import gguf_experts, llama_like
-from ..parts.experts import W123, matrix_rules, read_n_experts, router_rule, stacked_parts
-from ..parts.family import Family
-from ..parts.gguf_contents import GgufContents
-from ..parts.gguf_experts import GgufExperts, expert_bias_rules
-from ..parts.gguf_llama import ROTARY_DIM, biases, gguf_blueprint, read_gguf_config, renamed
+from ...checkpoints.blueprint import Blueprint
+from ...checkpoints.fields import Fields
+from ...checkpoints.limits import MAX_HEAD_DIM
+from ...checkpoints.llama_config import read_sizes
+from ...checkpoints.model_config import ModelConfig
+from ...checkpoints.moe import MoeConfig
+from ...checkpoints.rope import read_rope, read_rotary_dim, rotary_order
+from ...checkpoints.tensors import TensorRule
+from ...parts import gguf_experts, llama_like
+from ...parts.experts import W123, matrix_rules, read_n_experts, router_rule, stacked_parts
+from ...parts.family import Family
+from ...parts.gguf_contents import GgufContents
+from ...parts.gguf_experts import GgufExperts, expert_bias_rules
+from ...parts.gguf_llama import ROTARY_DIM, biases, gguf_blueprint, read_gguf_config, renamed
 
 _DEFAULTS: dict[str, Any] = {
     "num_key_value_heads": 8,

@@ -14,23 +14,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checkpoints.blueprint import TEXT_PREFIXES, Blueprint
-from ..checkpoints.fields import Fields
-from ..checkpoints.limits import MAX_CONV_SIZE, MAX_HEADS, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH
-from ..checkpoints.llama_config import llama_config, read_sizes
-from ..checkpoints.model_config import ModelConfig
-from ..checkpoints.moe import MoeConfig
-from ..checkpoints.rope import read_rope
-from ..checkpoints.short_conv import ShortConvConfig
-from ..checkpoints.tensors import TensorRule
-from ..parts import experts, llama_like
-from ..parts.family import Family
-from ..parts.gguf_contents import GgufContents
-from ..parts.gguf_experts import GgufExperts, expert_bias_rules
-from ..parts.gguf_experts import expert_rules as gguf_expert_rules
-from ..parts.gguf_keys import ArchitectureKeys
-from ..parts.gguf_llama import gguf_blueprint, read_gguf_config
-from ..parts.gguf_names import gguf_name
+from ...checkpoints.blueprint import TEXT_PREFIXES, Blueprint
+from ...checkpoints.fields import Fields
+from ...checkpoints.limits import MAX_CONV_SIZE, MAX_HEADS, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH
+from ...checkpoints.llama_config import llama_config, read_sizes
+from ...checkpoints.model_config import ModelConfig
+from ...checkpoints.moe import MoeConfig
+from ...checkpoints.rope import read_rope
+from ...checkpoints.short_conv import ShortConvConfig
+from ...checkpoints.tensors import TensorRule
+from ...parts import experts, llama_like
+from ...parts.family import Family
+from ...parts.gguf_contents import GgufContents
+from ...parts.gguf_experts import GgufExperts, expert_bias_rules
+from ...parts.gguf_experts import expert_rules as gguf_expert_rules
+from ...parts.gguf_keys import ArchitectureKeys
+from ...parts.gguf_llama import gguf_blueprint, read_gguf_config
+from ...parts.gguf_names import gguf_name
 
 _MIN_CONV_SIZE = 2
 """Of fewer positions nothing is kept of a sequence, as it is of layers of this kind."""

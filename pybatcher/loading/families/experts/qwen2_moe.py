@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..checkpoints.blueprint import Blueprint
-from ..checkpoints.fields import Fields
-from ..checkpoints.limits import MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH
-from ..checkpoints.model_config import LayerShape, ModelConfig
-from ..checkpoints.moe import MoeConfig
-from ..checkpoints.tensors import TensorRule
-from ..parts import gguf_experts, llama_like
-from ..parts.experts import expert_rules, read_n_experts, read_sparse_layers, shared_expert_rules
-from ..parts.family import Family
-from ..parts.gguf_contents import GgufContents
-from ..parts.gguf_experts import SHARED_EXPERT_NAMES, GgufExperts
-from ..parts.gguf_llama import biases, gguf_blueprint, read_gguf_config, renamed
+from ...checkpoints.blueprint import Blueprint
+from ...checkpoints.fields import Fields
+from ...checkpoints.limits import MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH
+from ...checkpoints.model_config import LayerShape, ModelConfig
+from ...checkpoints.moe import MoeConfig
+from ...checkpoints.tensors import TensorRule
+from ...parts import gguf_experts, llama_like
+from ...parts.experts import expert_rules, read_n_experts, read_sparse_layers, shared_expert_rules
+from ...parts.family import Family
+from ...parts.gguf_contents import GgufContents
+from ...parts.gguf_experts import SHARED_EXPERT_NAMES, GgufExperts
+from ...parts.gguf_llama import biases, gguf_blueprint, read_gguf_config, renamed
 
 _SHARED_WIDTH = "shared_expert_intermediate_size"
 _DEFAULTS: dict[str, Any] = {

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..checkpoints.blueprint import Blueprint
-from ..checkpoints.fields import Fields
-from ..checkpoints.limits import MAX_POSITIONS, MAX_VOCABULARY
-from ..checkpoints.llama_config import llama_config, read_sizes
-from ..checkpoints.model_config import Activation, ModelConfig
-from ..checkpoints.rope import read_rope
-from ..checkpoints.tensors import TensorRule
-from ..parts import llama_like
-from ..parts.family import Family
-from ..parts.gguf_contents import GgufContents
-from ..parts.gguf_llama import WINDOW, biases, gguf_blueprint, read_gguf_config, renamed
+from ...checkpoints.blueprint import Blueprint
+from ...checkpoints.fields import Fields
+from ...checkpoints.limits import MAX_POSITIONS, MAX_VOCABULARY
+from ...checkpoints.llama_config import llama_config, read_sizes
+from ...checkpoints.model_config import Activation, ModelConfig
+from ...checkpoints.rope import read_rope
+from ...checkpoints.tensors import TensorRule
+from ...parts import llama_like
+from ...parts.family import Family
+from ...parts.gguf_contents import GgufContents
+from ...parts.gguf_llama import WINDOW, biases, gguf_blueprint, read_gguf_config, renamed
 
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",

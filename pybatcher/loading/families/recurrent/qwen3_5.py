@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..checkpoints.blueprint import TEXT_PREFIXES, Blueprint
-from ..checkpoints.fields import Fields
-from ..checkpoints.gated_delta_net import DeltaConfig
-from ..checkpoints.layer_types import read_layer_types
-from ..checkpoints.limits import (
+from ...checkpoints.blueprint import TEXT_PREFIXES, Blueprint
+from ...checkpoints.fields import Fields
+from ...checkpoints.gated_delta_net import DeltaConfig
+from ...checkpoints.layer_types import read_layer_types
+from ...checkpoints.limits import (
     MAX_CONV_SIZE,
     MAX_HEAD_DIM,
     MAX_HEADS,
@@ -25,18 +25,18 @@ from ..checkpoints.limits import (
     MAX_VOCABULARY,
     MAX_WIDTH,
 )
-from ..checkpoints.llama_config import llama_config, read_sizes
-from ..checkpoints.model_config import ModelConfig
-from ..checkpoints.moe import MoeConfig
-from ..checkpoints.rope import read_rope, read_rotary_dim, rotary_order
-from ..checkpoints.tensors import TensorRule
-from ..parts import experts, gguf_experts, llama_like
-from ..parts.family import Family
-from ..parts.gguf_contents import GgufContents
-from ..parts.gguf_experts import SHARED_EXPERT_NAMES, GgufExperts
-from ..parts.gguf_keys import ArchitectureKeys
-from ..parts.gguf_llama import ROTARY_DIM, gguf_blueprint, read_gguf_config
-from ..parts.gguf_names import gguf_name
+from ...checkpoints.llama_config import llama_config, read_sizes
+from ...checkpoints.model_config import ModelConfig
+from ...checkpoints.moe import MoeConfig
+from ...checkpoints.rope import read_rope, read_rotary_dim, rotary_order
+from ...checkpoints.tensors import TensorRule
+from ...parts import experts, gguf_experts, llama_like
+from ...parts.family import Family
+from ...parts.gguf_contents import GgufContents
+from ...parts.gguf_experts import SHARED_EXPERT_NAMES, GgufExperts
+from ...parts.gguf_keys import ArchitectureKeys
+from ...parts.gguf_llama import ROTARY_DIM, gguf_blueprint, read_gguf_config
+from ...parts.gguf_names import gguf_name
 
 _MOE = "qwen3_5_moe_text"
 _DEFAULTS: dict[str, Any] = {

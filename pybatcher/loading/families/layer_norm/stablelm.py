@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..checkpoints.blueprint import Blueprint
-from ..checkpoints.fields import Fields
-from ..checkpoints.limits import MAX_VOCABULARY
-from ..checkpoints.llama_config import llama_config, read_sizes
-from ..checkpoints.model_config import ModelConfig
-from ..checkpoints.rope import read_rope, read_rotary_dim, rotary_order
-from ..checkpoints.tensors import TensorRule
-from ..parts import llama_like
-from ..parts.family import Family
-from ..parts.gguf_contents import GgufContents
-from ..parts.gguf_llama import ROTARY_DIM, biases, gguf_blueprint, read_gguf_config, renamed
+from ...checkpoints.blueprint import Blueprint
+from ...checkpoints.fields import Fields
+from ...checkpoints.limits import MAX_VOCABULARY
+from ...checkpoints.llama_config import llama_config, read_sizes
+from ...checkpoints.model_config import ModelConfig
+from ...checkpoints.rope import read_rope, read_rotary_dim, rotary_order
+from ...checkpoints.tensors import TensorRule
+from ...parts import llama_like
+from ...parts.family import Family
+from ...parts.gguf_contents import GgufContents
+from ...parts.gguf_llama import ROTARY_DIM, biases, gguf_blueprint, read_gguf_config, renamed
 
 
 def _read(fields: Fields) -> Blueprint:

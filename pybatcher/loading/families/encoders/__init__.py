@@ -1,0 +1,1 @@
+"""Encoders, which see both sides of a token and only embed."""

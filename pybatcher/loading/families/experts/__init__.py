@@ -1,0 +1,1 @@
+"""Decoders that are published as mixtures of experts alone."""

@@ -1,0 +1,1 @@
+"""Decoders with LayerNorm instead of RMSNorm."""

@@ -1,0 +1,1 @@
+"""Decoders most of whose layers are recurrent, and have no KV."""
