@@ -1,4 +1,4 @@
-"""`Admission`: which request may have a sequence, and which of its tokens need no computing."""
+"""`Admission`: decides which request gets a sequence, and finds its cached tokens."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["Admission"]
 
 
 class Admission:
-    """Gives a sequence to a request where KV has room for its tokens and for some of its output.
+    """Gives a sequence to a request if KV has room for its tokens and for some of its output.
 
-    Room is wanted for the whole prompt (and for output that was drawn before it was submitted, or
-    before a preemption) and for `output_reserve` tokens of output; beside what running requests
-    were promised, and, while any runs, beside the watermark.
+    A request needs room for its prompt, for output that was sampled before it was submitted or
+    preempted, and for `output_reserve` tokens of output. Blocks that running requests were promised
+    are not room, nor, while any runs, is the watermark.
     """
 
     def __init__(self, kv: KvAllocator, config: SchedulerConfig, prefixes: SharedPrefixes) -> None:
@@ -50,8 +50,8 @@ class Admission:
                 f"them in one step, which has n_batch = {self._n_batch} rows: shorten it, raise "
                 'n_batch, or ask for pooling="last"'
             )
-        if n_prompt + request.draws > kv.max_sequence_length:
-            for_answer = ", one of which the answer needs" if request.draws else ""
+        if n_prompt + request.samples > kv.max_sequence_length:
+            for_answer = ", one of which the answer needs" if request.samples else ""
             raise RequestTooLongError(
                 f"prompt has {n_prompt} tokens; a sequence has {kv.max_sequence_length} positions"
                 f"{for_answer}: {way_out(kv, 'shorten the prompt')}",
@@ -79,8 +79,8 @@ class Admission:
     ) -> None:
         """Give waiting shared prefixes their sequences, as far as KV suffices.
 
-        A prefix keeps its KV for good: so it gets none before each of `admitted` could still
-        run alone beside it.
+        A prefix keeps its KV until it is removed. It gets a sequence only if each of `admitted`
+        could still run alone beside it.
         """
         waiting = self._prefixes.waiting
         if not waiting:
@@ -111,13 +111,13 @@ class Admission:
     ) -> bool:
         """Give the request a sequence with its cached tokens; False if it has to wait.
 
-        Tokens that are shared with a sequence in use take no block, and how many that are shows
-        only once they are attached: so attach, count, and give the sequence back if the rest does
-        not fit. Where a shared prefix, or one of `leaders`, whose prompts are being computed, will
-        have more of its tokens, that becomes the request's leader.
+        Tokens that are shared with a sequence in use take no block, and their number is known only
+        after they are attached. Therefore this method attaches them, counts blocks, and frees the
+        sequence if the rest does not fit. A shared prefix, or one of `leaders` (requests whose
+        prompts are being computed), that will have more of its tokens becomes its leader.
 
-        alone: no other request runs; then only its own tokens have to fit.
-        Raises whatever is raised for this or another request; then it has no sequence.
+        alone: no other request runs; then only the request's own tokens have to fit.
+        Raises any error of the work for this or another request; the request then has no sequence.
         """
         tokens = live.tokens
         blocks = self._blocks_for(live.promised_tokens(self._output_reserve))
@@ -137,10 +137,10 @@ class Admission:
         return fits
 
     def join(self, live: LiveRequest) -> bool:
-        """Copy the KV that the request's leader was to compute; False while that is not there yet.
+        """Copy the KV that the request's leader computes; False until it is computed.
 
-        Where the leader has lost its KV, attach what of it is still cached; where layers with a
-        sliding window have given back KV that would be seen, copy as much as can be had.
+        If the leader has lost its KV, the part that is still cached is attached. If layers with a
+        sliding window have freed KV that the request attends to, as much as possible is copied.
         """
         leader, kv = live.leader, self._kv
         if leader is None:
@@ -161,7 +161,7 @@ class Admission:
         return True
 
     def forget(self, live: LiveRequest) -> None:
-        """Free the request's sequence. Raises EngineFailedError where the engine does not."""
+        """Free the request's sequence. Raises EngineFailedError if the engine does not free it."""
         seq_id, live.seq_id = live.seq_id, -1
         live.leader, live.num_computed_tokens = None, 0
         free_sequence(self._kv, seq_id)
@@ -209,10 +209,10 @@ class Admission:
         n_cached: int,
         leaders: Iterable[LiveRequest],
     ) -> tuple[Leader | None, int]:
-        """Return the owner that has, or will have, more first tokens than the cache, and how many.
+        """Return the owner that has or will have more leading tokens than the cache, and how many.
 
-        The last token never counts. Another request is worth waiting for where that spares a
-        block, or all that could be spared; a shared prefix always is.
+        The last token never counts. Waiting for another request pays if it saves a block, or all
+        tokens that can be saved; waiting for a shared prefix always pays.
         """
         best: Leader | None
         best, most = self._prefixes.longest(tokens, live.request.namespace)
@@ -227,7 +227,7 @@ class Admission:
         return best, most
 
     def _spare_blocks(self, running: Iterable[LiveRequest]) -> int:
-        """Return how many blocks no sequence holds and no running request was promised."""
+        """Return the number of blocks that no sequence holds and no request was promised."""
         block_size, reserve = self._kv.block_size, self._output_reserve
         promised = 0
         with WorkFor("count what it was promised") as work:
@@ -250,7 +250,7 @@ class Admission:
         _, common = self._prefixes.longest(shareable, request.namespace)
         positions = request.positions_needed(self._kv.max_sequence_length)
         own = self._blocks_for(positions) - common // self._kv.block_size
-        if request.is_whole:  # in one step, and layers with a window may have fewer
+        if request.is_whole:  # in one step, for which layers with a window may have fewer blocks
             own += self._kv.kv_total_blocks - self._kv.kv_most_appendable_blocks
         return own
 

@@ -1,4 +1,4 @@
-"""`BatchBuilder`: which requests have rows in the next step, and how many."""
+"""`BatchBuilder`: schedules the rows of the next step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .step_time import StepLoad, StepTime
 __all__ = ["BatchBuilder", "ScheduledRows"]
 
 ScheduledRows = list[tuple[LiveRequest | SharedPrefix, int]]
-"""Owners and how many of their next tokens are computed; generating requests first."""
+"""Owners with the number of their next tokens to compute; generating requests first."""
 
 _SENIORITY = attrgetter("seniority", "number")
 
@@ -30,11 +30,11 @@ _SENIORITY = attrgetter("seniority", "number")
 class BatchBuilder:
     """Schedules decode rows, then started prompts, oldest first, then waiting requests, in turn.
 
-    Counts KV blocks on the way: no row is scheduled whose token has no block. What raises while
-    rows are scheduled can be contained: everything begins anew with the next call.
+    Counts KV blocks on the way, so that every scheduled row has a block. An exception during the
+    scheduling of rows can be contained: the next call starts from scratch.
 
     admission: finds KV for requests that have none.
-    load: of the step that was built last; blocks: how many it leaves.
+    load: the load of the step that was built last. blocks: the number of blocks that it leaves.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class BatchBuilder:
         return rows, generating
 
     def build_alone(self, candidate: LiveRequest) -> ScheduledRows:
-        """Return the rows of a step without other requests; none where that cannot be had."""
+        """Return the rows of a step without other requests; none if it cannot run alone."""
         self._start_prefixes()
         if rows := self._rows_of_prefix(self._started_prefixes()):
-            return rows  # the candidate may begin with it
+            return rows  # the prompt of the candidate may begin with that prefix
         budget = StepBudget(self._config, 0, self.load, None)
         with WorkFor("schedule it alone", candidate):
             while candidate.seq_id < 0 and not self._admit(candidate, (), alone=True):
@@ -112,7 +112,7 @@ class BatchBuilder:
         return rows
 
     def _rows_of_prefix(self, prefixes: Iterable[SharedPrefix]) -> ScheduledRows:
-        """Return rows of the first of these prefixes that there are blocks for, and of no other."""
+        """Return rows of the first of these prefixes that fits into the free blocks."""
         rows: ScheduledRows = []
         self.load, self._taken_blocks = StepLoad(), 0
         budget = StepBudget(self._config, 0, self.load, None)
@@ -123,7 +123,7 @@ class BatchBuilder:
         return rows
 
     def let_followers_join(self) -> None:
-        """After a step, give the followers the KV of their leaders, where it is there now."""
+        """After a step, give followers the KV of their leaders if it is computed."""
         self._taken_blocks = 0  # the step has allocated them
         waiting = []
         with WorkFor("copy its leader's KV") as work:
@@ -138,7 +138,7 @@ class BatchBuilder:
     def _generating(self) -> list[LiveRequest]:
         """Return the generating requests, and count the blocks for their next tokens.
 
-        Where blocks do not suffice, others are preempted.
+        Preempts requests until the blocks suffice.
         """
         block_size, self._taken_blocks = self._kv.block_size, 0
         while True:
@@ -159,7 +159,7 @@ class BatchBuilder:
                 self._table.fail(alone, _no_room(alone))
 
     def _started_prompts(self) -> Iterator[LiveRequest | SharedPrefix]:
-        """Yield owners of prompts that are computed in part, first the shared prefixes."""
+        """Yield owners of partially computed prompts, shared prefixes first."""
         yield from self._started_prefixes()
         behind = []
         with WorkFor("see how far its prompt is computed") as work:
@@ -183,7 +183,7 @@ class BatchBuilder:
     def _schedule_newcomers(self, rows: ScheduledRows, n_partial: int, budget: StepBudget) -> None:
         """Admit waiting requests, in turn, as long as there are rows and KV, and schedule them.
 
-        n_partial: prompts that are computed in part already.
+        n_partial: number of prompts that are partially computed already.
         """
         leaders: _Leaders | None = None
         while (live := self._next_in_line()) is not None and budget.offer(0, 1):
@@ -191,10 +191,10 @@ class BatchBuilder:
                 leaders = _Leaders(self._table.running.values(), self._kv.block_size)
             with WorkFor("admit it", live):
                 if live.request.is_whole and not budget.offer_whole(live.num_tokens_to_compute):
-                    break  # no newcomer goes before it, so that its step comes
+                    break  # no newcomer overtakes it, so that it is scheduled eventually
                 if not self._admit(live, leaders.of(live)):
                     continue
-                if self.blocks < 0:  # its cached windows are blocks of the rows scheduled so far
+                if self.blocks < 0:  # its cached windows took blocks of the rows scheduled so far
                     self.admission.forget(live)
                     break
                 left = live.num_tokens_to_compute
@@ -215,7 +215,7 @@ class BatchBuilder:
     def _schedule(
         self, rows: ScheduledRows, owner: LiveRequest | SharedPrefix, budget: StepBudget
     ) -> bool:
-        """Append the owner's rows, as far as the step and KV go. True if tokens are left over."""
+        """Append the owner's rows that fit into the step and KV. True if tokens are left over."""
         computed, left = owner.num_computed_tokens, owner.num_tokens_to_compute
         room = self._room_after(computed)
         if isinstance(owner, LiveRequest) and owner.request.is_whole:
@@ -228,7 +228,7 @@ class BatchBuilder:
         return count < left
 
     def _top_up(self, rows: ScheduledRows, n_generating: int, budget: StepBudget) -> None:
-        """Give the rows that are left to the prompts that are nearest to their ends."""
+        """Give the remaining rows to the prompts with the fewest tokens left."""
         prompts = rows[n_generating:]
         missing = []
         with WorkFor("schedule its prompt") as work:
@@ -249,12 +249,12 @@ class BatchBuilder:
         self._taken_blocks -= blocks_for(computed, block_size)
 
     def _room_after(self, computed: int) -> int:
-        """Return how many tokens fit after `computed` ones: into their last block and free ones."""
+        """Return how many tokens fit after `computed` ones: into the last block and free blocks."""
         block_size = self._kv.block_size
         return -computed % block_size + max(self.blocks, 0) * block_size
 
     def _schedule_by_preemption(self, rows: ScheduledRows, budget: StepBudget) -> None:
-        """Preempt until the most senior of the half computed prompts has KV to go on."""
+        """Preempt until the most senior partially computed prompt has KV for more rows."""
         while not rows and self._preempt_one():
             with WorkFor("schedule its prompt") as work:
                 for work.owner in self._started_prompts():
@@ -275,7 +275,7 @@ class BatchBuilder:
     def _preempt_one(self, spared: LiveRequest | None = None) -> bool:
         """Preempt one request; False if there is none.
 
-        The most senior is spared, so that some request gets to its end whatever the policy.
+        The most senior request is spared, so that one request finishes under any policy.
         """
         holders = [live for live in self._table.running.values() if live.num_computed_tokens]
         if spared is None and holders:
@@ -291,12 +291,12 @@ class BatchBuilder:
     # -- admission ----------------------------------------------------------------------------
 
     def _next_in_line(self) -> LiveRequest | None:
-        """Return the next request to admit; None if none waits, or all have to go on waiting."""
+        """Return the next request to admit; None if none waits, or if none can be admitted now."""
         table = self._table
         if table.head_must_wait or len(table.running) >= self._max_running:
             return None
         if table.prefixes.waiting and not table.waiting.returned:
-            return None  # newcomers would go on taking the KV that a prefix waits for
+            return None  # newcomers would take the KV that a prefix waits for
         return table.waiting.head
 
     def _admit(
@@ -316,9 +316,9 @@ class BatchBuilder:
             self._followers.append(live)
 
     def _join(self, follower: LiveRequest) -> bool:
-        """Give a follower its leader's KV; False if it has to go on waiting.
+        """Give a follower its leader's KV; False if it has to keep waiting.
 
-        Where that takes blocks of the rows scheduled so far, the follower is preempted.
+        If that takes blocks of the rows scheduled so far, the follower is preempted.
         """
         if not self.admission.join(follower):
             return False
@@ -334,10 +334,10 @@ class BatchBuilder:
         again = max(0, live.num_lost_tokens - live.num_computed_tokens)
         if not live.was_admitted:
             live.was_admitted = True
-            if live.request.draws:
+            if live.request.samples:
                 self._speculation.begin(live)
             n_prompt = len(live.request.prompt)
-            n_cached = min(live.num_computed_tokens, n_prompt)  # the output's are none of its
+            n_cached = min(live.num_computed_tokens, n_prompt)  # without those of the output
             counters.prompt_tokens += n_prompt
             counters.cached_tokens += n_cached
             counters.replayed_tokens += again
@@ -354,7 +354,7 @@ class BatchBuilder:
 class _Leaders:
     """Requests whose prompts are being computed, by namespace and first block of tokens.
 
-    Others that begin alike may follow them.
+    Requests with the same beginning may follow them.
     """
 
     def __init__(self, running: Iterable[LiveRequest], block_size: int) -> None:

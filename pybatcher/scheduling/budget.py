@@ -1,4 +1,4 @@
-"""`StepBudget`: how many rows of prefill a step has left, and whose."""
+"""`StepBudget`: divides the prefill rows of a step among prompts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from .step_time import StepLoad, StepTime
 __all__ = ["LEAST_CHUNK", "StepBudget", "long_prefill_threshold"]
 
 LEAST_CHUNK = 16
-"""Fewest prefill rows of a step with decode rows, whatever `itl_target` leaves: prefill goes on."""
+"""Fewest prefill rows of a step with decode rows, so that no `itl_target` stops prefill."""
 
-_LONG_PROMPT = 0.04  # share of the longest sequence, where several prompts may be half computed
+_LONG_PROMPT = 0.04  # share of the longest sequence, if several prompts may be partially computed
 
 
 def long_prefill_threshold(config: SchedulerConfig, max_sequence_length: int) -> int:
@@ -22,15 +22,14 @@ def long_prefill_threshold(config: SchedulerConfig, max_sequence_length: int) ->
 
 
 class StepBudget:
-    """The prefill rows of one step, and its seconds where there is a target.
+    """The prefill rows of one step, and its seconds if there is a target.
 
-    Made once a step, after its decode rows are scheduled. Where several prompts may be half
-    computed, each gets its share first, and rows left over top up the prompts nearest to their
-    ends: so short prompts pass a long one, also where a target leaves few rows, and the long one
-    never stands still.
+    Created in each step after its decode rows are scheduled. If several prompts may be partially
+    computed, each gets its share first, and the remaining rows go to the prompts with the fewest
+    tokens left. Short prompts overtake a long one this way, and the long one still advances.
 
-    load: of the decode rows; `take` adds the rows that it grants.
-    step_time: None where no limit in seconds is configured.
+    load: the load of the decode rows; `take` adds the rows that it grants.
+    step_time: None if no limit in seconds is configured.
     """
 
     def __init__(
@@ -58,8 +57,8 @@ class StepBudget:
     def offer(self, length: int, wanted: int, *, had: int = 0) -> int:
         """Return how many rows a prompt may have now.
 
-        length: its tokens that are computed. wanted: its tokens that are left.
-        had: rows that it has in this step already; above 0, the share is no limit.
+        length: tokens of the prompt that are computed. wanted: tokens that are left.
+        had: rows of the prompt in this step already; above 0, the share is no limit.
         """
         rows = min(wanted, self.rows) if had else min(wanted, self.rows, self._share)
         if self._threshold:
@@ -67,10 +66,10 @@ class StepBudget:
         return max(self._affordable(length, rows), 0)
 
     def offer_whole(self, wanted: int) -> int:
-        """Return `wanted` if the step has so many free rows, else 0: a prompt that is not chunked.
+        """Return `wanted` if the step has that many free rows, else 0, for an unchunked prompt.
 
-        Only the rows of the step are a limit. A cap, or a target of seconds, could keep such a
-        prompt from ever being computed.
+        Only the rows of the step are a limit: under a cap, or a target of seconds, such a prompt
+        might never be computed.
         """
         return wanted if wanted <= self._free_rows else 0
 
@@ -81,7 +80,7 @@ class StepBudget:
         self.load.add_prefill(length, rows)
 
     def _affordable(self, length: int, rows: int) -> int:
-        """Return how many of so many rows keep the step within its seconds, if it has a limit."""
+        """Return how many of `rows` keep the step within its limit in seconds, if it has one."""
         if self._step_time is not None and self._seconds is not None and rows > 0:
             within = self._step_time.prefill_rows_within(self._seconds, self.load, length, rows)
             if within < rows:
@@ -89,7 +88,7 @@ class StepBudget:
         return rows
 
     def _limit_to_time_of_a_full_step(self, step_time: StepTime) -> None:
-        """Limit the step to the seconds of one with `n_batch` rows at the beginning of a prompt."""
+        """Limit the step to the seconds of a step with `n_batch` rows at the start of a prompt."""
         full = StepLoad()
         full.add_prefill(0, self._n_batch)
         seconds = step_time.seconds(full)

@@ -1,15 +1,15 @@
 """`contain` and `WorkFor`: an exception in the work for one request ends that request only.
 
-The rule: an exception that is raised while something is done for one request, or for one shared
-prefix, ends that one with a typed error and leaves the step to all others; the engine's failure
-is only what belongs to no owner, and EngineFailedError, which says that the engine itself is
-broken, and which is also raised when KV could not be given back.
+The rule: an exception in the work for one request, or for one shared prefix, ends that owner with
+a typed error and leaves the step to all others. Two kinds of exceptions are a failure of the
+engine: those that belong to no owner, and EngineFailedError, which means that the engine itself is
+broken. It is also raised if KV could not be freed.
 
-    contain(action, end)                    the one place: runs, ends the owner at fault, runs again
+    contain(action, end)                    runs the action, ends the owner at fault, runs it again
         with WorkFor("admit it", live):     names the owner of the work inside
             kv.seq_new(live.request.namespace)
 
-    with typed_errors_of("submit it", request):    of an owner that is not taken in yet: only raises
+    with typed_errors_of("submit it", request):    for an owner that is not accepted: only raises
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .request import LiveRequest, Request
 __all__ = ["Owner", "RequestFault", "WorkFor", "contain", "typed_errors_of"]
 
 Owner = LiveRequest | SharedPrefix | Request
-"""The owner of work. A `Request` is one that has not been queued yet."""
+"""The owner of work. A `Request` has not been queued yet."""
 
 _Result = TypeVar("_Result")
 
 
-class RequestFault(Exception):  # noqa: N818 - it says whose, and is never shown
+class RequestFault(Exception):  # noqa: N818 - never shown to users
     """Carries an exception to `contain`, with the owner of the work in which it was raised.
 
     Never leaves the scheduler.
@@ -60,8 +60,8 @@ class RequestFault(Exception):  # noqa: N818 - it says whose, and is never shown
 class WorkFor:
     """Names the owner of the work in a `with` block; an exception raised there is its fault.
 
-    work: a verb, for the error's message. In a loop over many, the owner is the loop's variable,
-    which costs a decode row nothing, and the block holds the loop alone:
+    work: a verb, for the error's message. In a loop over many owners, the owner is the loop's
+    variable, which adds no cost per decode row, and the block has only the loop:
 
         with WorkFor("build the batch") as work:
             for work.owner in running:
@@ -90,11 +90,11 @@ class WorkFor:
 
 
 def contain(action: Callable[[], _Result], end: Callable[[RequestFault], None]) -> _Result:
-    """Run `action`; each time one owner is at fault, `end` that one and run it again.
+    """Run `action`; each time one owner is at fault, `end` that one and run `action` again.
 
-    So `action` has to be one that can begin anew with what it has changed so far. It is run at
-    most once for each owner, and once more: an owner that is at fault again after its end is a
-    defect of the scheduler, and its exception is raised as it is.
+    `action` must be able to start again after the changes that it has made. It runs at most once
+    for each owner, and once more: an owner that is at fault again after its end is a defect of
+    the scheduler, and its exception is raised unchanged.
     """
     at_fault: list[Owner] = []
     while True:
@@ -111,7 +111,7 @@ def contain(action: Callable[[], _Result], end: Callable[[RequestFault], None]) 
 def typed_errors_of(work: str, owner: Owner) -> Iterator[None]:
     """Raise the typed error in place of an exception in the work for one owner.
 
-    For an owner that is not taken in yet: nothing is to be ended, and its caller waits.
+    For an owner that is not accepted yet: there is nothing to end, and its caller waits.
     """
     try:
         yield

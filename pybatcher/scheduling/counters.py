@@ -1,4 +1,4 @@
-"""`SchedulerCounters`: counts since the start, and the events that have not been taken."""
+"""`SchedulerCounters`: counts since the start, and the events that nobody has taken yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SchedulerCounters"]
 
 @dataclass
 class SchedulerCounters:
-    """The growing counts of `SchedulerStatistics`, by its names, and the events beside them."""
+    """The monotonic counts of `SchedulerStatistics`, under its names, and the events."""
 
     submitted: int = 0
     completed: int = 0
@@ -33,7 +33,7 @@ class SchedulerCounters:
         self.events: list[SchedulerEvent] = []
 
     def take_events(self) -> list[SchedulerEvent]:
-        """Return the events since the last call, in the order they happened, and forget them."""
+        """Return the events since the last call, in order, and forget them."""
         events, self.events = self.events, []
         return events
 
@@ -48,6 +48,6 @@ class SchedulerCounters:
         self.events.append(Failed(request_id, error))
 
     def statistics(self, now: Mapping[str, int]) -> SchedulerStatistics:
-        """Return the counts, together with those of `now`: the fields that also fall."""
+        """Return the counts together with `now`, the fields that are not monotonic."""
         counts = {name: getattr(self, name) for name in SchedulerCounters.__dataclass_fields__}
         return SchedulerStatistics(**counts, **now)

@@ -1,4 +1,4 @@
-"""`Deadlines`: which requests are past their deadline."""
+"""`Deadlines`: finds the requests that are past their deadline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SLACK = 64
 class Deadlines:
     """A heap of deadlines, the earliest first.
 
-    Requests that have ended leave it when they come up, or when they are half of all.
+    Entries of ended requests are removed when they reach the top, or when they are half of all.
     """
 
     def __init__(self) -> None:
@@ -24,10 +24,12 @@ class Deadlines:
         self._bound = _SLACK
 
     def add(self, live: LiveRequest) -> None:
-        """Watch a request, if it has a deadline. Raises for one that is not a number."""
+        """Watch a request, if it has a deadline. Raises if the deadline is not a number."""
         if live.request.deadline is None:
             return
-        deadline = float(live.request.deadline)  # here, not when others are compared with it
+        deadline = float(
+            live.request.deadline
+        )  # a wrong type raises here, not in a later comparison
         if math.isnan(deadline):
             raise InvalidRequestError(
                 "deadline is nan; it must be a time in seconds, or None", field="deadline"
@@ -46,7 +48,7 @@ class Deadlines:
         return self._heap[0][0] if self._heap else None
 
     def pop_passed(self, now: float) -> LiveRequest | None:
-        """Take out a request whose deadline has come; None when there is no further one."""
+        """Remove and return a request whose deadline has passed; None if there is none."""
         deadline = self.next
         if deadline is None or deadline > now:
             return None

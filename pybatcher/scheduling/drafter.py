@@ -1,4 +1,4 @@
-"""`Drafter`: the draft tokens of one sequence that are worth a row of the next step."""
+"""`Drafter`: proposes draft tokens of one sequence that are worth a row of the next step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .lookup import PromptLookup
 __all__ = ["LEAST_LONGEST_REST", "Drafter", "Terms"]
 
 LEAST_LONGEST_REST = 7
-"""Steps: the longest rest where a search costs next to nothing. The rests are 0, 1, 3 and 7 then.
+"""Steps: the longest rest if a search costs almost nothing. The rests are then 0, 1, 3 and 7.
 
 A rest is the number of steps for which a sequence is not searched.
 """
@@ -37,15 +37,15 @@ class Terms(NamedTuple):
 
 
 class Drafter:
-    """Drafts the next tokens of one sequence, and estimates how often its drafts are right.
+    """Drafts the next tokens of one sequence, and estimates how often its drafts are accepted.
 
-    Each draft is verified against the tokens that come, whether it was given rows or not. So a
-    text that begins to repeat itself is noticed without a row spent on it, and one that ceases to
-    is drafted for no more. A text whose drafts do not pay for the search is searched in fewer and
-    fewer steps: with small models a search costs no little next to a row.
+    Each draft is verified against the tokens that follow, even if it got no rows. A text that
+    begins to repeat itself is therefore noticed without spending rows on it, and a text that stops
+    repeating itself gets no more drafts. A text whose drafts do not pay for the search is searched
+    in fewer and fewer steps: with small models a search costs a considerable part of a row.
 
     output: the tokens that came after the prompt before the drafter was made.
-    rest: steps after this one until the next call of `draft` is worth it.
+    rest: number of steps after this one until the next call of `draft` pays.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class Drafter:
         return not self._lookup.n_unindexed
 
     def read(self, count: int) -> int:
-        """Index `count` more of the first tokens, or those left; returns how many."""
+        """Index `count` more of the first tokens, or all that are left; returns how many."""
         return self._lookup.index(count)
 
     def draft(self, output: list[int], n_most: int, terms: Terms) -> tuple[int, ...]:
         """Return the draft tokens that should have rows, at most `n_most` (1 or more); sets `rest`.
 
         output: all tokens after the prompt; the new ones verify the last draft.
-        No end token is among the draft: nothing is to be computed after one.
+        The draft has no end token: nothing is computed after one.
         """
         self.rest = 0
         self._take(output[self._n_taken :], terms.longest_rest)
@@ -105,7 +105,7 @@ class Drafter:
         return self.before_end(self._draft[: int(math.log(terms.row) / math.log(chance))])
 
     def _take(self, tokens: list[int], longest_rest: int) -> None:
-        """Verify the last draft against the tokens that came, and add them to the lookup."""
+        """Verify the last draft against the new tokens, and add them to the lookup."""
         self._n_taken += len(tokens)
         if tokens and self._draft:
             for drafted, token in zip(self._draft, tokens, strict=False):
@@ -126,7 +126,7 @@ class Drafter:
 
 @dataclass(slots=True)
 class _Chance:
-    """The chance that the next token of a draft is right when those before it were."""
+    """The chance that a draft token is accepted if all draft tokens before it are."""
 
     prior: float
     right: float = 0.0

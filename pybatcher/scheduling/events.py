@@ -1,8 +1,8 @@
-"""`SchedulerEvent`: changes of requests, in the order they happened.
+"""`SchedulerEvent`: changes of requests, in the order in which they happen.
 
 Every submitted request gets exactly one ending: a `Generated` with a `finish_reason`, an
-`Answered`, an `Expired` or a `Failed`; or none, if its owner took it back with
-`Scheduler.cancel`, `Scheduler.finish` or `Scheduler.fail`.
+`Answered`, an `Expired` or a `Failed`. A request that its owner removes with `Scheduler.cancel`,
+`Scheduler.finish` or `Scheduler.fail` gets none.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The request has its KV; `cached_tokens` of its prompt need no computing.
+    """The request has KV; `cached_tokens` of its prompt need no computing.
 
-    Comes once a request, also for one that was submitted with output.
+    Every request gets it once, even if it was submitted with output.
     """
 
     request_id: int
@@ -78,16 +78,16 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """The request gave up its KV for others; it keeps its tokens and waits before all newcomers."""
+    """The request lost its KV to others; it keeps its tokens and waits ahead of all newcomers."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The request has its KV again, but for `recomputed_tokens`, which are computed once more.
+    """The request has KV again, except for `recomputed_tokens`, which are computed again.
 
-    after_restart: True if a restart of the engine took its KV, not the preemption for others.
+    after_restart: True if it lost its KV to a restart of the engine, not to a preemption.
     """
 
     request_id: int
@@ -101,8 +101,8 @@ SchedulerEvent = Admitted | Generated | Answered | Preempted | Resumed | Expired
 def own_copy(error: PybatcherError) -> PybatcherError:
     """Return an error like this one, for one caller of several.
 
-    An exception that is raised collects tracebacks: one object raised to several callers would
-    show each of them the others'.
+    A raised exception collects tracebacks: one object raised to several callers would show each
+    caller the tracebacks of the others.
     """
     own = copy(error)
     own.__cause__ = error.__cause__

@@ -1,4 +1,4 @@
-"""`FairTurns`: whose turn it is among groups of waiting requests, each with an equal share."""
+"""`FairTurns`: gives groups of waiting requests equal shares."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class _Group(Protocol):
         """Add a request."""
 
     def pop(self, charge: float) -> None:
-        """Remove the head. To be called right after `head`. charge: tokens that it costs."""
+        """Remove the head, right after a call of `head`. charge: the tokens that it costs."""
 
 
 class FairTurns:
     """Groups take turns by start-time fair queueing (Goyal, Vin and Cheng 1996).
 
-    Each request is charged with its tokens, and the group that has been charged least is next.
-    So a group with a thousand requests does not delay another's first.
+    Each request is charged with its tokens, and the group with the smallest charge is next. A
+    group with a thousand requests therefore does not delay the first request of another group.
 
-    name_of: the group that a request belongs to.
-    new_group: makes an empty group; it may be one that takes turns itself.
-    max_debts: how many groups that have no request left are remembered with their charge.
+    name_of: returns the group of a request.
+    new_group: makes an empty group, which may be another `FairTurns`.
+    max_debts: number of groups without requests whose charge is remembered.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class FairTurns:
         share.group.append(live)
 
     def pop(self, charge: float) -> None:
-        """Remove the head, and charge its group. To be called right after `head`."""
+        """Remove the head, right after a call of `head`, and charge its group."""
         start, _, share = heapq.heappop(self._turns)
         share.group.pop(charge)
         self._now_served = max(self._now_served, start)
@@ -89,7 +89,7 @@ class FairTurns:
         heapq.heappush(self._turns, (share.start, self._n_turns, share))
 
     def _leave(self, share: _Share) -> None:
-        """Drop a group without requests. What it has been charged is kept while it counts."""
+        """Drop a group without requests. Its charge is kept as long as it matters."""
         del self._shares[share.name]
         if not self._shares or len(self._debts) >= self._max_debts:
             self._debts.clear()  # no other group was delayed by these, or they are too many
@@ -98,7 +98,7 @@ class FairTurns:
 
 
 class _Share:
-    """A group and its account. start: the tokens it has been charged with."""
+    """A group and its account. start: the number of tokens charged to it."""
 
     __slots__ = ("group", "name", "start")
 
@@ -109,15 +109,15 @@ class _Share:
 
 
 class BySeniority:
-    """Requests of one group: the earlier seniority goes first, of equal ones the first to come.
+    """Requests of one group by seniority, the earliest first; ties in the order of submission.
 
-    waiting: ids of all requests that wait. One that has left it is skipped, and goes from here when
-        it comes to the top: no count has to be kept in step.
+    waiting: ids of all waiting requests. An entry whose request has left `waiting` is stale: it is
+        removed when it reaches the top, so that no count has to be kept in step.
     """
 
     def __init__(self, waiting: Container[int]) -> None:
         self._waiting = waiting
-        self._heap: list[tuple[float, int, LiveRequest]] = []  # may hold some that left
+        self._heap: list[tuple[float, int, LiveRequest]] = []  # may have stale entries
         self._clean_at = _LEAST_CLEANED
 
     @property
@@ -132,20 +132,20 @@ class BySeniority:
         """Add a request."""
         if len(self._heap) >= self._clean_at:
             entries = {entry[1]: entry for entry in self._heap if self._counts(entry)}
-            self._heap = list(entries.values())  # one may have left and come back
+            self._heap = list(entries.values())  # a request may have left and come back
             heapq.heapify(self._heap)
             self._clean_at = 2 * len(self._heap) + _LEAST_CLEANED
         heapq.heappush(self._heap, (live.seniority, live.number, live))
 
     def _counts(self, entry: tuple[float, int, LiveRequest]) -> bool:
-        """Return whether a request still waits in the place of this entry."""
+        """Return False for a stale entry: its request has left, or has a new seniority."""
         seniority, _, live = entry
         return live.request.request_id in self._waiting and live.seniority == seniority
 
     def pop(self, charge: float) -> None:
-        """Remove the head. All of the group pay one account, which is not kept here."""
+        """Remove the head. The account of the group is kept by `FairTurns`."""
         heapq.heappop(self._heap)
 
 
 _LEAST_CLEANED = 64
-"""Entries of a heap, at least, before those that have left are looked for."""
+"""Smallest number of entries of a heap at which stale entries are removed."""

@@ -22,17 +22,17 @@ WAY_OUT_FOR_ENCODERS = (
     "shorten it, or raise n_batch, n_ubatch or n_ctx: an encoder takes a text in one pass, so that "
     "the least of these and of the model's positions is the limit"
 )
-"""What helps against a text that is too long for an encoder, for an error's message."""
+"""The remedy for a text that is too long for an encoder, for an error's message."""
 
 
 class KvAllocator(Protocol):
-    """Sequences, and which of them holds which KV block.
+    """Sequences and the KV blocks that they hold.
 
     No method is called while a step is computed; properties are read at any time. A method that
     raises has changed nothing.
 
-    Blocks are free (never used or wiped), cached (held by no sequence, kept for `seq_match`,
-    evicted when needed) or in use. What can be allocated is therefore free + cached.
+    Blocks are free (without tokens), cached (held by no sequence, kept for `seq_match`, evicted
+    when needed) or in use. Free and cached blocks can be allocated.
     """
 
     @property
@@ -45,7 +45,7 @@ class KvAllocator(Protocol):
 
     @property
     def max_sequence_length(self) -> int:
-        """Most positions of one sequence: the model's, or `n_ctx` where that is less."""
+        """Most positions of one sequence: the smaller of the model's positions and `n_ctx`."""
 
     @property
     def kv_total_blocks(self) -> int:
@@ -63,9 +63,9 @@ class KvAllocator(Protocol):
     def kv_appendable_blocks(self) -> int:
         """Blocks that one step can append: free and cached ones, or fewer.
 
-        Fewer where layers with a sliding window keep less than the rest: a step's rows have to
-        fit beside the windows of all sequences. The windows themselves, and a row for each
-        sequence, always do.
+        The number is smaller if layers with a sliding window have fewer blocks than others: the
+        rows of a step have to fit beside the windows of all sequences. The windows themselves, and
+        a row for each sequence, always fit.
         """
 
     @property
@@ -74,7 +74,7 @@ class KvAllocator(Protocol):
 
     @property
     def takes_drafts(self) -> bool:
-        """Whether tokens of a step can be given up again, as wrong draft tokens are."""
+        """True if tokens of a step can be rolled back, as rejected draft tokens are."""
 
     def seq_new(self, namespace: str = "") -> int:
         """Take the first free sequence id. Prefixes are shared inside a namespace only."""
@@ -85,8 +85,8 @@ class KvAllocator(Protocol):
     def seq_copyable(self, src: int, n_tokens: int) -> int:
         """Return how many of the first `n_tokens` of `src` `seq_copy` can copy.
 
-        All, or whole blocks: fewer where layers with a sliding window have given back their KV,
-        or recurrent layers have no state there.
+        The result is `n_tokens` or a number of whole blocks. It is smaller if layers with a sliding
+        window have freed KV, or if recurrent layers have no state at that position.
         """
 
     def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None:
@@ -96,7 +96,7 @@ class KvAllocator(Protocol):
         """Return the number of tokens whose KV the sequence holds."""
 
     def seq_exclusive_blocks(self, seq_id: int) -> int:
-        """Return how many blocks only this sequence holds: they are free or cached without it."""
+        """Return the number of blocks that only this sequence holds."""
 
     def seq_match(self, seq_id: int, tokens: Sequence[int]) -> int:
         """Attach the longest cached prefix, whole blocks, at most len - 1 tokens."""
@@ -110,18 +110,18 @@ class KvAllocator(Protocol):
         n_prompt: int = 0,
         stop_token_ids: Sequence[int] = (),
     ) -> None:
-        """Set how this sequence draws its tokens."""
+        """Set how this sequence samples its tokens."""
 
 
 def blocks_for(positions: int, block_size: int) -> int:
-    """Return how many blocks hold so many positions, the last one perhaps in part."""
+    """Return the number of blocks for `positions`; the last one may be partially filled."""
     return -(-positions // block_size)
 
 
 def obtainable_blocks(kv: KvAllocator) -> int:
     """Return how many blocks can be allocated: free and cached ones.
 
-    Raises EngineFailedError where the engine does not return its counts: no request's fault.
+    Raises EngineFailedError if the engine does not return its counts, as no request caused that.
     """
     try:
         return kv.kv_free_blocks + kv.kv_cached_blocks
@@ -132,7 +132,7 @@ def obtainable_blocks(kv: KvAllocator) -> int:
 def appendable_blocks(kv: KvAllocator) -> int:
     """Return how many blocks the next step can append.
 
-    Raises EngineFailedError where the engine does not return its count: no request's fault.
+    Raises EngineFailedError if the engine does not return its count, as no request caused that.
     """
     try:
         return kv.kv_appendable_blocks
@@ -145,7 +145,7 @@ def _not_counted(error: Exception) -> EngineFailedError:
 
 
 def free_sequence(kv: KvAllocator, seq_id: int) -> None:
-    """Remove a sequence. Raises EngineFailedError where the engine does not: its KV is lost."""
+    """Remove a sequence. Raises EngineFailedError if the engine does not: its KV is lost."""
     try:
         kv.seq_remove(seq_id)
     except Exception as error:
@@ -155,10 +155,10 @@ def free_sequence(kv: KvAllocator, seq_id: int) -> None:
 
 
 def way_out(kv: KvAllocator, remedy: str) -> str:
-    """Return the remedy, for an error's message, for a request that needs too many positions.
+    """Return the remedy for a request that needs too many positions, for an error's message.
 
-    remedy: what always helps, such as "shorten the prompt". Raising `n_ctx` is named only where
-    it is the limit; where the model is, that is said instead.
+    remedy: a change that always helps, such as "shorten the prompt". The result names `n_ctx` if it
+    is the limit, and the model's positions if they are.
     """
     if kv.max_sequence_length < kv.kv_total_blocks * kv.block_size:
         return f"{remedy}, as the model has no more positions"

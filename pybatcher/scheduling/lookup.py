@@ -1,8 +1,8 @@
-"""`PromptLookup`: finds where a text's last tokens stood before, and the tokens after them there.
+"""`PromptLookup`: finds earlier occurrences of a text's last tokens, and the tokens after them.
 
 Prompt lookup decoding (Saxena 2023; n-gram matching in the sequence's own tokens, no second
-model), with the match finder of LZ77 coders: chains of earlier places with the same last two
-tokens, walked from the latest one on, a bounded number of them.
+model) with the match finder of LZ77 coders: a chain of earlier places with the same last two
+tokens, of which a bounded number is visited, the latest first.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _SPREAD = 0x9E37  # odd: neighbouring token ids fall into different buckets
 
 
 class PromptLookup:
-    """The tokens of one sequence, and an index of where their pairs stand.
+    """The tokens of one sequence, and an index of the places of their pairs.
 
-    Memory: two numbers a token and `_BUCKETS` more. A search takes a bounded time, whatever the
-    length, and finds indexed places only.
+    Memory: two numbers a token and `_BUCKETS` more. A search takes a bounded time for any length
+    of the text, and finds indexed places only.
     """
 
     def __init__(self, tokens: Iterable[int]) -> None:
         self._tokens = list(tokens)
-        # A place is the position after a pair. Chains run from the latest place to earlier ones;
-        # places of other pairs may be among them.
+        # A place is the position after a pair. A chain runs from the latest place to earlier ones
+        # of the same bucket, which may be places of other pairs.
         self._latest = _NOWHERE[:]
         self._earlier = [-1] * _SHORTEST
 
@@ -55,7 +55,7 @@ class PromptLookup:
         first, stop = tokens[known - 2], min(known + count, len(tokens))
         for place in range(known, stop):
             second = tokens[place - 1]
-            # The hash of `_best_place` too; sharing a function would cost a seventh of this loop.
+            # The hash of `_best_place`; calling a function would add a seventh to this loop.
             bucket = (first * _SPREAD + second) % _BUCKETS
             earlier.append(latest[bucket])
             latest[bucket] = place
@@ -65,8 +65,8 @@ class PromptLookup:
     def draft(self, count: int) -> tuple[list[int], int]:
         """Return a draft of the next `count` tokens, and the length of the match it follows.
 
-        The draft is a copy of the tokens after the longest match, of equals the latest. Where
-        that runs into the end of the text, its tokens are repeated. ([], 0) without a match.
+        The draft is a copy of the tokens after the longest match, the latest among equals. If
+        these reach the end of the text, they are repeated. Returns ([], 0) without a match.
         """
         place, n_common = self._best_place()
         if not n_common:
@@ -77,7 +77,7 @@ class PromptLookup:
         return found, n_common
 
     def _best_place(self) -> tuple[int, int]:
-        """Return the place after the longest match, and the match's length; 0: there is none."""
+        """Return the place after the longest match, and the match's length; 0 without a match."""
         tokens = self._tokens
         if len(tokens) <= _SHORTEST:
             return 0, 0
@@ -97,7 +97,7 @@ class PromptLookup:
         return best, most if most >= _SHORTEST else 0
 
     def _n_common(self, place: int) -> int:
-        """Return how many tokens before `place` are those at the end, up to `_LONGEST`."""
+        """Return how many tokens before `place` equal those at the end, up to `_LONGEST`."""
         tokens = self._tokens
         limit = min(_LONGEST, place)
         for i in range(1, limit + 1):

@@ -1,4 +1,4 @@
-"""`PoisonRequests`: after a failed step, each of its requests runs alone until past that point."""
+"""`PoisonRequests`: runs each request of a failed step alone, to find the one that causes it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["PoisonRequests", "poison_error"]
 class PoisonRequests:
     """Finds the one request that makes steps fail, at the price of one more failure.
 
-    A failed step of many does not tell which is poison. So each of its requests becomes a
-    candidate and runs alone, one after the other, until it has one token more than it had; in
-    sum they compute no more than they would together. The candidate whose step fails is poison.
-    The others run together again once all candidates are cleared. A shared prefix of a failed step
-    is computed alone, all of it, before anything else.
+    The failure of a step with several requests does not tell which of them is poison. Each request
+    of the step becomes a candidate and runs alone, one after the other, until it has one token more
+    than before; together they compute no more rows than in a common step. The candidate whose step
+    fails is poison. The others run together again once all candidates are cleared. A shared prefix
+    of a failed step is computed alone and completely before any candidate.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class PoisonRequests:
 
     @property
     def current(self) -> LiveRequest | None:
-        """The candidate that is to run alone now, or None. Clears those that ended or got past."""
+        """The candidate that runs alone now, or None. Clears candidates that ended or succeeded."""
         while self._candidates:
             live = self._candidates[0]
             if not live.ended and live.poison_length >= live.num_tokens:
@@ -39,7 +39,8 @@ class PoisonRequests:
     ) -> LiveRequest | SharedPrefix | None:
         """Make candidates of the requests, and suspects of the shared prefixes, of a failed step.
 
-        Returns the one that is poison, if that is proved: it was alone and one of these already.
+        Returns the owner that is poison, if that is proved: it was alone, and was a candidate or a
+        suspect already.
         """
         is_alone = len(in_step) == 1
         for owner in in_step:
@@ -56,13 +57,13 @@ class PoisonRequests:
         return None
 
     def clear(self, live: LiveRequest) -> None:
-        """Make a request a candidate no longer: it got past, has ended, or cannot run alone."""
+        """Remove a candidate that succeeded, has ended, or cannot run alone."""
         live.poison_length = -1
         self._candidates.remove(live)
 
 
 def poison_error(owner: LiveRequest | SharedPrefix, error: BaseException) -> EngineFailedError:
-    """Return the error of an owner that is poison; error: the engine's, its cause."""
+    """Return the error of an owner that is poison. error: the engine's error, its cause."""
     name = "request" if isinstance(owner, LiveRequest) else "shared prefix"
     own = EngineFailedError(
         f"this {name} failed: the engine failed twice when it computed it, the second time with "

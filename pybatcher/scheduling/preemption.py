@@ -1,4 +1,4 @@
-"""Victim policies: which request gives up its KV when there is too little of it."""
+"""Victim policies: each picks the request that loses its KV when KV runs out."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from .request import LiveRequest
 
 __all__ = ["VICTIM_POLICIES", "VictimPolicy"]
 
-_NEEDED_SOON = 4  # of so many generating requests one will need a block in the next steps
+_NEEDED_SOON = 4  # one of this many generating requests needs a block in the next steps
 
 VictimPolicy = Callable[[Sequence[LiveRequest], KvAllocator], LiveRequest]
-"""Picks a victim of at least one request that holds KV. The most senior is not among them,
-unless it is alone: so whatever is picked, some request gets to its end."""
+"""Picks a victim among the requests that hold KV, at least one. The most senior is not among the
+candidates unless it is alone, so that one request finishes under any policy."""
 
 
 def _youngest(candidates: Sequence[LiveRequest], kv: KvAllocator) -> LiveRequest:
-    """Pick the least senior request: those nearest to their ends keep their KV."""
+    """Pick the least senior request, so that requests near their end keep their KV."""
     return max(candidates, key=attrgetter("seniority", "number"))
 
 
 def _lowest_priority(candidates: Sequence[LiveRequest], kv: KvAllocator) -> LiveRequest:
-    """Pick the request with the highest value of `priority`, and of those the latest."""
+    """Pick the request with the highest value of `priority`, the latest among equals."""
     return max(candidates, key=attrgetter("request.priority", "submitted", "number"))
 
 
 def _cheapest(candidates: Sequence[LiveRequest], kv: KvAllocator) -> LiveRequest:
     """Pick the least senior request that frees a block for every four requests that hold KV.
 
-    Freed blocks stay cached until others take them. So the tokens computed again are those of the
-    blocks that are taken, whichever request they were taken from; blocks that another sequence
-    shares cost and give nothing. What a policy can save is the next preemption: a victim with few
-    blocks of its own would be followed by another soon. Where no request frees so many, the one
-    that frees most is picked.
+    Freed blocks stay cached until others take them. The tokens that are computed again are
+    therefore those of the blocks that are taken, from any request; blocks that another sequence
+    shares neither cost nor give anything. A policy can only save the next preemption: a victim with
+    few blocks of its own is soon followed by another. If no request frees that many blocks, the
+    request that frees most is picked.
     """
     enough = -(-len(candidates) // _NEEDED_SOON)
     best, best_rank = candidates[0], (-1, 0.0, 0)

@@ -1,4 +1,4 @@
-"""`SharedPrefixes`: tokens that many prompts begin with, computed once and kept."""
+"""`SharedPrefixes`: prompt prefixes that are computed once and kept."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["SharedPrefix", "SharedPrefixes", "common_length"]
 
 @dataclass(slots=True, eq=False)
 class SharedPrefix:
-    """Tokens that many prompts begin with, kept in a sequence of their own.
+    """The common beginning of many prompts, kept in a sequence of its own.
 
     Has the members of a `LiveRequest` that the scheduling of prompt rows needs.
 
-    holders: calls of `Scheduler.add_prefix` that have not been undone.
+    holders: number of calls of `Scheduler.add_prefix` that have not been undone.
     seq_id: -1 until it has a sequence.
-    is_suspect: it was in a step that failed, and is computed alone until all of it is there.
-    error: why it could not be computed; then it is not kept any more.
+    is_suspect: it was in a step that failed, and is computed alone until it is complete.
+    error: the reason why it could not be computed; it is not kept any more then.
     """
 
     tokens: tuple[int, ...]
@@ -45,8 +45,8 @@ class SharedPrefix:
         """Return the next `count` tokens to compute."""
         return self.tokens[self.num_computed_tokens : self.num_computed_tokens + count]
 
-    def draws_after(self, count: int) -> bool:
-        """Return False: nothing is generated after a shared prefix."""
+    def samples_after(self, count: int) -> bool:
+        """Return False: nothing is sampled after a shared prefix."""
         return False
 
     def targets_after(self, count: int) -> tuple[int, ...]:
@@ -60,8 +60,8 @@ class SharedPrefix:
 class SharedPrefixes:
     """The shared prefixes by namespace and tokens, and the KV blocks that they keep.
 
-    max_prefixes: as many sequences of the KvAllocator are for prefixes, and never a request's.
-    have_grown: a prefix got a sequence, and whether waiting requests still fit is not yet checked.
+    max_prefixes: number of sequences of the KvAllocator that are reserved for prefixes.
+    have_grown: a prefix got a sequence, and it is not yet checked that waiting requests still fit.
     """
 
     def __init__(self, kv: KvAllocator, max_prefixes: int) -> None:
@@ -78,19 +78,19 @@ class SharedPrefixes:
 
     @property
     def blocks(self) -> int:
-        """KV blocks that all prefixes take, or will once they are computed."""
+        """KV blocks that all prefixes take once they are computed."""
         return sum(blocks_for(len(prefix.tokens), self._kv.block_size) for prefix in self)
 
     @property
     def waiting(self) -> list[SharedPrefix]:
-        """Prefixes without a sequence. No newcomer is admitted while there are any."""
+        """Prefixes without a sequence. While there are any, no newcomer is admitted."""
         return [prefix for prefix in self if prefix.seq_id < 0]
 
     def add(self, prefix: SharedPrefix) -> SharedPrefix:
-        """Add a prefix, or one holder to the equal one that is there; returns which is kept.
+        """Add a prefix, or a holder to an equal prefix; returns the prefix that is kept.
 
-        Raises InvalidRequestError for one without tokens, NoFreeSequenceError past
-        `max_prefixes`, and RequestTooLongError where positions or KV blocks do not suffice.
+        Raises InvalidRequestError for a prefix without tokens, NoFreeSequenceError past
+        `max_prefixes`, and RequestTooLongError if positions or KV blocks do not suffice.
         """
         tokens, key = prefix.tokens, (prefix.namespace, prefix.tokens)
         if not tokens:
@@ -117,10 +117,10 @@ class SharedPrefixes:
         return prefix
 
     def release(self, prefix: SharedPrefix, remove: Callable[[int], None]) -> None:
-        """Take away one holder, and with the last one the prefix.
+        """Remove one holder, and with the last one the prefix.
 
-        remove: called with the prefix's sequence then, if it has one. Sequences that share its
-        blocks keep them.
+        remove: called with the prefix's sequence, if it has one. Sequences that share its blocks
+        keep them.
         """
         prefix.holders -= 1
         if not prefix.holders and prefix.error is None:
@@ -146,7 +146,7 @@ class SharedPrefixes:
             prefix.seq_id, prefix.num_computed_tokens = -1, 0
 
     def longest(self, tokens: Sequence[int], namespace: str) -> tuple[SharedPrefix | None, int]:
-        """Return the prefix with most of the first tokens, and how many; the last never counts."""
+        """Return the prefix with the most leading tokens in common, and how many; not the last."""
         best, most = None, 0
         for prefix in self:
             if prefix.namespace == namespace and prefix.tokens[0] == tokens[0]:

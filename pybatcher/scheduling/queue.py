@@ -1,4 +1,4 @@
-"""`WaitingQueue`: requests that hold no sequence, and whose turn it is."""
+"""`WaitingQueue`: requests without a sequence, in the order in which they are admitted."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MIN_RETRY, _MAX_RETRY = 0.05, 60.0
 class WaitingQueue:
     """Returned requests first, then tenants in turn, then namespaces of each, then by seniority.
 
-    A returned request (preempted, or one that outlived a restart) goes before all newcomers. One
-    that waited for its reader does not (`append_again`).
-    Tenants, and the namespaces of each, take turns (`FairTurns`). In a namespace the earlier
-    seniority goes first.
+    A returned request (preempted, or alive after a restart) is admitted before all newcomers. A
+    request that was paused is not (`append_again`).
+    Tenants, and the namespaces of each, take turns (`FairTurns`). Inside a namespace the earliest
+    seniority is first.
 
-    Bounded by the number of newcomers and by the tokens they came with. No operation looks at
-    every waiting request. The queue also measures the seconds between admissions, from which
-    `QueueFullError.retry_after` is estimated.
+    The number of newcomers and the number of their tokens are bounded. No operation visits every
+    waiting request. The queue measures the seconds between admissions, from which it estimates
+    `QueueFullError.retry_after`.
     """
 
     def __init__(self, max_requests: int, max_tokens: int, output_reserve: int) -> None:
@@ -37,7 +37,7 @@ class WaitingQueue:
         self._output_reserve = output_reserve
         self._returned: list[LiveRequest] = []  # by seniority
         self._waiting: OrderedDict[int, LiveRequest] = OrderedDict()  # newcomers by id, in order
-        self._again: set[int] = set()  # of them, those that had a place before: they take none
+        self._again: set[int] = set()  # newcomers that were queued before: they count for no limit
         self._turns = FairTurns(attrgetter("tenant"), self._new_tenant, max_requests)
         self._admitted_at: deque[float] = deque(maxlen=_PACE_SAMPLES)
         self._tokens = 0
@@ -51,7 +51,7 @@ class WaitingQueue:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens that newcomers came with: prompts, and outputs that were begun."""
+        """Number of tokens of newcomers: prompts, and outputs that they were submitted with."""
         return self._tokens
 
     @property
@@ -61,7 +61,7 @@ class WaitingQueue:
 
     @property
     def returned(self) -> Sequence[LiveRequest]:
-        """Requests that go before all newcomers, by seniority."""
+        """Requests that are admitted before all newcomers, by seniority."""
         return self._returned
 
     @property
@@ -79,11 +79,11 @@ class WaitingQueue:
         return self._turns.head
 
     def check_room(self, n_new: int, tenant: str = "") -> None:
-        """Raise QueueFullError where a newcomer with `n_new` tokens would be past a limit.
+        """Raise QueueFullError if a newcomer with `n_new` tokens would exceed a limit.
 
-        In an empty queue one request may wait, however long it is. A tenant without a waiting
-        request is let in past the limits that others have used up, as long as no more than
-        twice `max_requests` wait.
+        One request of any length may wait in an empty queue. A tenant without a waiting request
+        may exceed the limits that others have used up, as long as no more than twice
+        `max_requests` wait.
         """
         n_requests = len(self._waiting) - len(self._again) + 1
         n_tokens = self._tokens + n_new
@@ -102,18 +102,18 @@ class WaitingQueue:
         self._tokens += live.num_queued_tokens
 
     def append_again(self, live: LiveRequest) -> None:
-        """Queue a request that gave up its place or its sequence, as a newcomer past all limits."""
+        """Queue a request that was paused, as a newcomer that counts for no limit."""
         self.append(live)
         self._again.add(live.request.request_id)
         self._tokens -= live.num_queued_tokens
         live.num_queued_tokens = 0
 
     def come_back(self, live: LiveRequest) -> None:
-        """Queue a request that lost its sequence, before all newcomers."""
+        """Queue a request that lost its sequence, ahead of all newcomers."""
         insort(self._returned, live, key=attrgetter("seniority", "number"))
 
     def discard(self, live: LiveRequest) -> None:
-        """Take a request out of wherever in the queue it is; do nothing if it is not there."""
+        """Remove a request from the queue; do nothing if it is not there."""
         request_id = live.request.request_id
         if live in self._returned:
             self._returned.remove(live)
@@ -121,7 +121,7 @@ class WaitingQueue:
             self._take_out(live)
 
     def admit(self, live: LiveRequest, now: float) -> None:
-        """Take out a request to be served: the head, or one that runs out of turn."""
+        """Remove a request that is admitted: the head, or a request that runs out of turn."""
         if live is not self.head:
             self.discard(live)
         elif self._returned:
@@ -151,9 +151,10 @@ class WaitingQueue:
         )
 
     def _retry_after(self) -> float:
-        """Return the seconds until half of the queue should be gone, at the pace measured so far.
+        """Return the seconds until half of the queue is admitted, at the measured pace.
 
-        Half, not one place: all callers that are refused now come back at that time.
+        Half of the queue and not one place, because all callers that are refused now come back
+        at that time.
         """
         times = self._admitted_at
         pace = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else _DEFAULT_PACE

@@ -1,4 +1,4 @@
-"""`Request`: one request as its caller wants it. `LiveRequest`: its progress."""
+"""`Request`: one request as its caller submits it. `LiveRequest`: its progress."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .prefix import SharedPrefix
 __all__ = ["Leader", "LiveRequest", "Request"]
 
 
-_DEFAULTS = SamplingParams()  # immutable, so all requests that draw nothing share it
+_DEFAULTS = SamplingParams()  # immutable, so that all requests that sample nothing share it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,19 +24,19 @@ class Request:
     request_id: chosen by the owner, unique in its scheduler.
     prompt: token ids, at least one.
     seed: of the request's own random stream, 64 bit.
-    end_token_ids: drawing one of these ends the output.
+    end_token_ids: each of these ends the output if it is sampled.
     namespace: cached prefixes are shared inside it only, and namespaces of a tenant take turns.
-    tenant: on whose behalf it is asked. Tenants take turns, and share cached prefixes.
-    priority: the lower, the sooner it is served.
+    tenant: the client that the request belongs to. Tenants take turns, and share cached prefixes.
+    priority: a lower value is served earlier.
     deadline: on the owner's clock, in seconds; None = none.
-    targets, n_top, pooling: as of a `StepEntry`, over the whole prompt. With targets or pooling,
-        no token is drawn: the request ends when its prompt is computed.
-    takes_whole: the model takes a text as a whole: its attention sees what follows.
-    output: tokens that were drawn for it elsewhere, none of which has ended it
-        (`finish_reason`). It goes on after them as if they had been drawn here.
-    trace_headers: for whoever observes its end.
-    matcher: of the form that its output must have, at the end of `output`; None: any text. The
-        request's own: it follows the tokens that are drawn.
+    targets, n_top, pooling: those of `StepEntry`, over the whole prompt. With targets or pooling,
+        no token is sampled: the request ends when its prompt is computed.
+    takes_whole: the model computes a text as a whole, because its attention is not causal.
+    output: tokens that were sampled for it elsewhere, none of which ends it (`finish_reason`).
+        The request continues after them as if they had been sampled here.
+    trace_headers: for observers of its end.
+    matcher: the state of a structured output at the end of `output`; None: any text. It belongs to
+        this request and follows the sampled tokens.
     """
 
     request_id: int
@@ -57,35 +57,35 @@ class Request:
     takes_whole: bool = False
 
     @property
-    def draws(self) -> bool:
+    def samples(self) -> bool:
         """True for a prompt to be continued: neither scored nor embedded."""
         return not self.targets and self.pooling is None
 
     @property
     def is_whole(self) -> bool:
-        """True where the prompt cannot be chunked: more than its last row is pooled, or read."""
+        """True if the prompt cannot be chunked: all rows are pooled, or attention is not causal."""
         return self.takes_whole or self.pooling in ("mean", "cls")
 
     def positions_needed(self, max_sequence_length: int) -> int:
-        """Return the most KV positions that the request can come to hold.
+        """Return the largest number of KV positions that the request can hold.
 
-        The last token of an output is drawn but never computed, so it needs none.
+        The last token of an output is sampled but never computed, so it needs no position.
         """
         return len(self.prompt) + self.max_output(max_sequence_length) - 1
 
     def max_output(self, max_sequence_length: int) -> int:
-        """Return the most tokens that its output can come to have: `max_tokens`, or positions.
+        """Return the largest length of its output: by `max_tokens` or by the positions.
 
-        Tokens drawn elsewhere count. A request that draws none counts as one that draws one.
+        Tokens that were sampled elsewhere count. A request that samples none counts as one token.
         """
-        if not self.draws:
+        if not self.samples:
             return 1
         return min(self.params.max_tokens, max_sequence_length - len(self.prompt))
 
     def finish_reason(
         self, token_id: int, n_output: int, max_output: int
     ) -> Literal["stop", "length"] | None:
-        """Return why an output of `n_output` tokens ends with this last one; None: it goes on."""
+        """Return why an output of `n_output` tokens ends with this last one; None: it does not."""
         if token_id in self.end_token_ids:
             return "stop"
         return "length" if n_output >= max_output else None
@@ -95,28 +95,27 @@ class Request:
 class LiveRequest:
     """A request from its submission to its end.
 
-    `num_computed_tokens` is the only record of its progress: everything else follows from how far
-    that is behind its length. A request that was preempted, or outlived its engine, has its output
-    and no KV; so has a newcomer whose output was begun elsewhere.
+    `num_computed_tokens` is the only record of its progress: everything else follows from its
+    distance to the length. A request that was preempted, or lives on after a restart of the engine,
+    has its output and no KV; so has a newcomer whose output was begun elsewhere.
 
-    submitted: when, on the owner's clock. seniority: a time; of two requests of a namespace the
-        one with the earlier goes first. number: of its submission.
-    max_output: most tokens that its output can come to have.
-    num_queued_tokens: tokens it had when it was queued as a newcomer.
+    submitted: a time on the owner's clock. seniority: a time; inside a namespace the request with
+        the earliest is first. number: the number of its submission.
+    max_output: largest length of its output.
+    num_queued_tokens: its length when it was queued as a newcomer.
     seq_id: the sequence while the request runs; -1: it has none.
     was_admitted: True once the request has run.
-    num_lost_tokens: tokens that had been computed when it last lost its KV, or, of a newcomer
-        with output, when that output was drawn elsewhere.
-    outlived_engine: True if a restart of the engine took its KV.
+    num_lost_tokens: number of computed tokens when it last lost its KV; for a newcomer with output,
+        when that output was sampled elsewhere.
+    outlived_engine: True if it lost its KV to a restart of the engine.
     leader, num_led_tokens: another owner of KV, and how many of its first tokens will be copied
         once they are computed; until then no token of this request is computed.
-    ended: True once no further event comes; its KV is freed after the step that may compute it.
-    next_search: the step of `Speculation` from which on a search for a draft is worth it.
-    forced: tokens of the text that its form has come next: a draft.
-    logprobs, top_logprobs: of its first targets, as far as they are known; preemption takes none
-        away.
-    poison_length: it was in a step that failed, and is a candidate of `PoisonRequests` until it is
-        longer than this; -1: it is none.
+    ended: True once no further event follows; its KV is freed after the step that may compute it.
+    next_search: the first step of `Speculation` in which a search for a draft pays.
+    forced: draft tokens, of the text that the grammar of its output demands next.
+    logprobs, top_logprobs: those of its first targets that are known; preemption keeps them.
+    poison_length: -1, or for a request of a failed step: it is a candidate of `PoisonRequests`
+        until it is longer than this.
     """
 
     request: Request
@@ -154,7 +153,7 @@ class LiveRequest:
 
     @property
     def is_generating(self) -> bool:
-        """True when all tokens but the last drawn one are computed: each step draws one more."""
+        """True if all tokens but the last sampled one are computed: each step samples one more."""
         return bool(self.output) and self.num_tokens_to_compute == 1
 
     @property
@@ -163,7 +162,7 @@ class LiveRequest:
         return (*self.request.prompt, *self.output) if self.output else self.request.prompt
 
     def promised_tokens(self, output_reserve: int) -> int:
-        """Return the length for which admission wants room: the output so far and some to come."""
+        """Return the length for which admission needs room: with some output that is to come."""
         left = min(self.max_output - len(self.output), output_reserve)
         return self.num_tokens + max(left - 1, 0)
 
@@ -176,19 +175,19 @@ class LiveRequest:
             return tuple(self.output[start - n_prompt : stop - n_prompt])
         return self.request.prompt[start:stop] + tuple(self.output[: max(0, stop - n_prompt)])
 
-    def draws_after(self, count: int) -> bool:
-        """True if a new token is drawn after the next `count`."""
-        return count == self.num_tokens_to_compute and self.request.draws
+    def samples_after(self, count: int) -> bool:
+        """True if a token is sampled after the next `count`."""
+        return count == self.num_tokens_to_compute and self.request.samples
 
     @property
     def shareable_tokens(self) -> tuple[int, ...]:
-        """Return the tokens whose KV, but for the last one's, may come from other sequences.
+        """Return the tokens whose KV, except for the last one's, may come from other sequences.
 
-        Rows that the step answers from have to be computed: the last one, those from the first
-        unknown target on, and all of a prompt that is not chunked.
+        Rows whose outputs are needed have to be computed: the last one, those from the first
+        unknown target on, and all rows of a prompt that is not chunked.
         """
         request = self.request
-        if request.draws:
+        if request.samples:
             return self.tokens
         if request.is_whole:
             return request.prompt[:1]
@@ -206,7 +205,7 @@ class LiveRequest:
         return self.request.pooling if count == self.num_tokens_to_compute else None
 
     def lose_kv(self) -> None:
-        """Forget the sequence: what had been computed has to be computed again."""
+        """Forget the sequence: its computed tokens have to be computed again."""
         self.num_lost_tokens = max(self.num_lost_tokens, self.num_computed_tokens)
         self.num_computed_tokens = 0
         self.seq_id = -1
@@ -214,4 +213,4 @@ class LiveRequest:
 
 
 Leader = LiveRequest | SharedPrefix
-"""An owner of KV that a request may wait for instead of computing the same."""
+"""An owner of KV that a request may wait for instead of computing the same tokens."""

@@ -1,4 +1,4 @@
-"""`RequestTable`: every request that has not ended, and whether it waits or runs."""
+"""`RequestTable`: every request that has not ended, and its state: waiting, running or parked."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from .request import LiveRequest, Request
 
 __all__ = ["RequestTable"]
 
-_PATIENCE = 0.1  # seconds; one client's next request may come as soon as it has the last answer
+_PATIENCE = 0.1  # seconds; a client may send its next request right after an answer
 
 
 class RequestTable:
-    """One owner of where requests are, so that each is in one place and ends once.
+    """The only owner of the state of requests, so that each has one state and ends once.
 
     running: requests with a sequence, by id, in the order of their admission.
     in_step: the KV belongs to the engine; a request that ends keeps its sequence until `step_over`.
-    head_must_wait: the next in line was found not to fit, and nothing has been freed since.
-    unread: requests that nobody reads; parked: those of them that neither wait nor run, since
-        others are in flight. They hold no KV; what of theirs is cached, others may evict.
+    head_must_wait: the next request did not fit, and nothing has been freed since.
+    paused: requests under back-pressure, whose output is not read. parked: paused requests that
+        neither wait nor run, because others are in flight. They hold no KV; their cached blocks may
+        be evicted.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KvAllocator) -> None:
@@ -46,7 +47,7 @@ class RequestTable:
         self.ended_in_step: list[LiveRequest] = []
         self.in_step = False
         self.head_must_wait = False
-        self.unread: dict[int, LiveRequest] = {}
+        self.paused: dict[int, LiveRequest] = {}
         self.parked: dict[int, LiveRequest] = {}
         self._had_others = False  # at the last plan
         self._others_until = 0.0
@@ -54,8 +55,8 @@ class RequestTable:
     def add(self, request: Request, now: float) -> None:
         """Queue a new request.
 
-        Raises QueueFullError past a limit of the queue, and whatever values of wrong types raise;
-        then nothing has changed.
+        Raises QueueFullError past a limit of the queue, and the errors of values of wrong types.
+        Nothing has changed then.
         """
         if request.request_id in self.live:
             raise InvalidRequestError(
@@ -96,15 +97,15 @@ class RequestTable:
         return True
 
     def end(self, live: LiveRequest) -> None:
-        """Take a request out of the table, from whatever state of admission it is in.
+        """Remove a request from the table in any state.
 
-        Its KV is freed now, or by `step_over` where the step under way may compute it. Sends no
-        event. Raises EngineFailedError where the engine does not free it.
+        Its KV is freed now, or by `step_over` if the current step may compute it. Queues no event.
+        Raises EngineFailedError if the engine does not free it.
         """
         request_id = live.request.request_id
         live.ended = True
         self.live.pop(request_id, None)
-        self.unread.pop(request_id, None)
+        self.paused.pop(request_id, None)
         self.parked.pop(request_id, None)
         self.head_must_wait = False
         if self.in_step and request_id in self.running:
@@ -116,20 +117,20 @@ class RequestTable:
 
     def fail(self, live: LiveRequest, error: PybatcherError) -> None:
         """Queue `Failed` with the error, and end the request."""
-        live.ended = True  # also where its KV cannot be freed
+        live.ended = True  # even if its KV cannot be freed
         self.counters.note_failed(live.request.request_id, error)
         self.end(live)
 
     def fail_prefix(self, prefix: SharedPrefix, error: PybatcherError) -> None:
-        """Take a shared prefix out, free its KV, and set its `error` for its holders."""
+        """Remove a shared prefix, free its KV, and set its `error` for its holders."""
         self.prefixes.fail(prefix, error, self.remove_sequence)
         self.head_must_wait = False
 
     def expire(self, now: float) -> None:
-        """Queue `Expired` for each request past its deadline and end it. Sets the table's time."""
+        """Queue `Expired` for each request past its deadline, and end it. Sets the table's time."""
         self._now = now
         while (live := self._deadlines.pop_passed(now)) is not None:
-            live.ended = True  # also where its KV cannot be freed
+            live.ended = True  # even if its KV cannot be freed
             self.counters.note_expired(live.request.request_id)
             self.end(live)
 
@@ -140,7 +141,7 @@ class RequestTable:
 
     @property
     def admitted(self) -> Iterator[LiveRequest]:
-        """Requests that run, or have run and wait to go on."""
+        """Requests that run, or have run and wait to continue."""
         yield from self.running.values()
         yield from self.waiting.returned
         for others in (self.waiting.newcomers, self.parked.values()):
@@ -148,15 +149,15 @@ class RequestTable:
 
     @property
     def without_sequence(self) -> Iterator[LiveRequest]:
-        """Requests that wait, in turn or parked."""
+        """Requests that wait in the queue or are parked."""
         yield from self.waiting
         yield from self.parked.values()
 
     def preempt(self, live: LiveRequest) -> None:
-        """Take a running request's KV for others. It waits, before all newcomers.
+        """Free a running request's KV for others. The request waits ahead of all newcomers.
 
-        What of its KV no sequence needs stays cached, to be evicted from its end on: so in effect
-        only the tail goes that is needed, and what is left is found again.
+        Its blocks stay cached and are evicted from the end on. In effect only the tail that others
+        need is lost, and the rest is found again.
         """
         self._free(live)
         del self.running[live.request.request_id]
@@ -168,45 +169,46 @@ class RequestTable:
         self.head_must_wait = False
 
     def run(self, live: LiveRequest) -> None:
-        """Move a request that has been given a sequence from the queue to the running ones."""
+        """Move a request that got a sequence from the queue to the running requests."""
         if self.parked.pop(live.request.request_id, None) is None:
             self.waiting.admit(live, self._now)
         self.running[live.request.request_id] = live
 
-    # -- requests that nobody reads -----------------------------------------------------------
+    # -- back-pressure ------------------------------------------------------------------------
 
-    def set_aside(self, request_ids: Iterable[int], aside: bool) -> None:
-        """Note whether nobody reads requests; those that are read again wait for their turn.
+    def pause(self, request_ids: Iterable[int], paused: bool) -> None:
+        """Pause or resume requests; resumed requests wait for their turn.
 
-        One that ran waits as if it were sent now: whatever its client does to have its KV computed
-        again and again, it delays others no more than a request that is sent again and again.
+        A request that ran waits as if it were submitted now. A client that pauses and resumes again
+        and again delays others no more than a client that submits again and again.
         """
         for request_id in request_ids:
             live = self.live.get(request_id)
-            if live is not None and aside:
-                self.unread[request_id] = live
-            elif self.unread.pop(request_id, None) is not None and request_id in self.parked:
+            if live is not None and paused:
+                self.paused[request_id] = live
+            elif self.paused.pop(request_id, None) is not None and request_id in self.parked:
                 self._unpark(self.parked[request_id])
 
-    def let_others_first(self, now: float, spared: LiveRequest | None = None) -> None:
-        """Park requests that nobody reads while others are in flight, and some time after them.
+    def park_paused(self, now: float, spared: LiveRequest | None = None) -> None:
+        """Park paused requests while others are in flight, and some time after them.
 
-        None are parked while a shared prefix waits. It waits for all that were ever admitted, and
-        newcomers wait for it: where nothing runs any more, the admitted ones go on at once.
+        None are parked while a shared prefix waits. The prefix waits for all admitted requests, and
+        newcomers wait for the prefix: if nothing runs any more, the admitted requests continue at
+        once.
 
-        spared: a request that runs alone now, whoever reads it.
+        spared: a request that runs alone now, which is not parked.
         """
         if self.prefixes.waiting:
             if not self.running and not self.waiting.returned:
                 self._let_admitted_go_on()
             return
-        if not self.unread:
+        if not self.paused:
             self._had_others = False
             return
         self._had_others = self._has_others
         if self._had_others:
-            if len(self.parked) < len(self.unread):
-                for live in [live for i, live in self.unread.items() if i not in self.parked]:
+            if len(self.parked) < len(self.paused):
+                for live in [live for i, live in self.paused.items() if i not in self.parked]:
                     if live is not spared:
                         self._park(live)
         elif now >= self._others_until + _PATIENCE:
@@ -215,15 +217,15 @@ class RequestTable:
 
     @property
     def resumes_at(self) -> float | None:
-        """When parked requests go on, if no other comes before; None: none are, or others are."""
+        """The time when parked requests continue if no other arrives; None: none will."""
         return None if self._has_others or not self.parked else self._others_until + _PATIENCE
 
     @property
     def _has_others(self) -> bool:
-        return len(self.live) > len(self.unread)
+        return len(self.live) > len(self.paused)
 
     def _park(self, live: LiveRequest) -> None:
-        with WorkFor("set it aside", live):
+        with WorkFor("park it", live):
             if live.request.request_id in self.running:
                 self._free(live)
                 del self.running[live.request.request_id]
@@ -234,7 +236,7 @@ class RequestTable:
             self.head_must_wait = False
 
     def _let_admitted_go_on(self) -> None:
-        """Put those that ran once before all newcomers, whether they are parked or newcomers."""
+        """Queue all requests that have run, parked ones too, ahead of all newcomers."""
         for live in list(self.admitted):
             self.parked.pop(live.request.request_id, None)
             self.waiting.discard(live)
@@ -263,7 +265,7 @@ class RequestTable:
             free_sequence(self._kv, self._sequences_to_free.pop())
 
     def remove_sequence(self, seq_id: int) -> None:
-        """Free a shared prefix's sequence, now or after the step under way."""
+        """Free a shared prefix's sequence, now or after the current step."""
         self.head_must_wait = False
         if self.in_step:
             self._sequences_to_free.append(seq_id)
@@ -271,9 +273,9 @@ class RequestTable:
             free_sequence(self._kv, seq_id)
 
     def lose_kv(self) -> None:
-        """Let all running requests wait, before all newcomers: the engine forgot every sequence.
+        """Queue all running requests ahead of all newcomers: the engine forgot every sequence.
 
-        Can be called again where it was interrupted.
+        It can be called again after an exception.
         """
         self.in_step = False
         self.ended_in_step.clear()
@@ -282,7 +284,7 @@ class RequestTable:
         self.prefixes.lose_kv()
         for live in [live for live in self.live.values() if live.ended]:  # interrupted in `end`
             del self.live[live.request.request_id]
-            self.unread.pop(live.request.request_id, None)
+            self.paused.pop(live.request.request_id, None)
             self.parked.pop(live.request.request_id, None)
         for live in [live for live in self.waiting if live.ended]:
             self.waiting.discard(live)

@@ -1,7 +1,7 @@
-"""`Scheduler`: which tokens the next forward pass computes. Sans-IO.
+"""`Scheduler`: decides which tokens the next forward pass computes. Sans-IO.
 
-No asyncio, no thread, no clock, no engine: times come in as arguments, KV
-questions go to a `KvAllocator`, and what happened comes out as events.
+It has no asyncio, thread, clock or engine: times are arguments, KV is managed through a
+`KvAllocator`, and changes of requests are returned as events.
 
     submit ──> waiting ──plan──> running ──apply──> ... ──> Generated(finish_reason)
                   │  ^              │
@@ -9,8 +9,8 @@ questions go to a `KvAllocator`, and what happened comes out as events.
                   │     step failed │
                   └── cancel / deadline / fail_all ──────> gone, KV free
 
-A step is a `plan` and then an `apply` (or `step_failed`). In between the KV
-belongs to the engine: a request that ends then keeps its sequence until the step is over.
+A step is a `plan` and then an `apply` (or `step_failed`). In between the KV belongs to the engine:
+a request that ends keeps its sequence until the step is over.
 
 An exception in the work for one request ends that request (`containment` has the rule).
 """
@@ -44,11 +44,11 @@ _InFlight = list[tuple[LiveRequest | SharedPrefix, StepEntry]]
 class Scheduler:
     """Plans steps of at most `n_batch` rows: decode, then started prompts, then waiting requests.
 
-    A request is admitted in a step that has a row for it beside one for each
-    that runs already. So no more than `n_batch` run, and each generating one has
-    a row in every step. `RequestTable` knows where requests are, `WaitingQueue` whose turn it
-    is, `BatchBuilder` whose rows are in a step, `Admission` what it takes to run, `StepBudget` how
-    much of a prompt a step computes, `preemption` which request gives way when KV runs out.
+    A request is admitted in a step that has a row for it beside one row for each running request.
+    Therefore at most `n_batch` requests run, and each generating request has a row in every step.
+    `RequestTable` has the states of requests, `WaitingQueue` their order, `BatchBuilder` schedules
+    the rows of a step, `Admission` gives sequences, `StepBudget` divides prefill rows, and
+    `preemption` picks the request that loses its KV when KV runs out.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KvAllocator) -> None:
@@ -69,9 +69,8 @@ class Scheduler:
     def submit(self, request: Request, now: float) -> None:
         """Queue a request.
 
-        Raises RequestTooLongError for one that could never be admitted, QueueFullError for one
-        that cannot wait now, and EngineError with its cause for one with values of wrong types.
-        Then nothing has changed.
+        Raises RequestTooLongError if it could never be admitted, QueueFullError if it cannot wait
+        now, and EngineError with its cause for values of wrong types. Nothing has changed then.
         """
         with typed_errors_of("submit it", request):
             self._builder.admission.check_can_ever_fit(request)
@@ -80,42 +79,44 @@ class Scheduler:
     def cancel(self, request_id: int) -> bool:
         """Forget a request, without any further event about it.
 
-        Its KV is free at once, or when the step under way ends. False if it
-        has ended already.
+        Its KV is freed at once, or when the current step ends. False if it has ended already.
         """
         gone = self._table.take_back(request_id)
         self._counters.cancelled += gone
         return gone
 
     def finish(self, request_id: int) -> bool:
-        """Like `cancel`, and count it as completed: its output ends early, at a stop text, say."""
+        """Like `cancel`, and count it as completed: its output ended early at a stop text."""
         gone = self._table.take_back(request_id)
         self._counters.completed += gone
         return gone
 
     def fail(self, request_id: int) -> bool:
-        """Like `cancel`, and count it as failed: its owner could not use what was generated."""
+        """Like `cancel`, and count it as failed: its owner could not use the output."""
         gone = self._table.take_back(request_id)
         self._counters.failed += gone
         return gone
 
-    def set_aside(self, request_ids: Iterable[int], aside: bool) -> None:
-        """Note whether nobody reads what requests draw: these wait, without KV, for all others."""
-        self._table.set_aside(request_ids, aside)
+    def pause(self, request_ids: Iterable[int], paused: bool) -> None:
+        """Pause requests whose output is not read, or resume them.
+
+        Paused requests give up their KV and wait while any other request is in flight.
+        """
+        self._table.pause(request_ids, paused)
 
     def fail_all(self, error: PybatcherError) -> list[SchedulerEvent]:
-        """End every request, each with an error like this one. Returns all events not yet taken."""
+        """End every request, each with a copy of this error. Returns all events not yet taken."""
         for live in list(self._table.live.values()):
-            with suppress(EngineError):  # a broken engine may refuse to free KV
+            with suppress(EngineError):  # a broken engine may not free KV
                 self._table.fail(live, own_copy(error))
         return self.take_events()
 
     def add_prefix(self, tokens: tuple[int, ...], namespace: str = "") -> SharedPrefix:
-        """Compute `tokens` once and keep them; prompts of the namespace that begin so use them.
+        """Compute `tokens` once and keep their KV for prompts of the namespace that begin so.
 
-        Such prompts wait until the prefix is computed. Each call is to be undone by a
-        `remove_prefix`. Where it cannot be computed, it is dropped and its `error` set.
-        Raises RequestTooLongError and NoFreeSequenceError when there is no room for it, and
+        Such prompts wait until the prefix is computed. Each call is undone by a `remove_prefix`. A
+        prefix that cannot be computed is dropped, and its `error` is set.
+        Raises RequestTooLongError and NoFreeSequenceError if there is no room for it, and
         EngineError with its cause for values of wrong types.
         """
         prefix = SharedPrefix(tokens, namespace)
@@ -130,11 +131,11 @@ class Scheduler:
 
     @property
     def prefixes(self) -> list[SharedPrefix]:
-        """The shared prefixes that are kept, whether computed yet or not."""
+        """The shared prefixes that are kept, computed or not."""
         return list(self._table.prefixes)
 
     def drop_prefixes(self) -> None:
-        """Drop all shared prefixes, whatever number of holders they have."""
+        """Drop all shared prefixes with any number of holders."""
         for prefix in list(self._table.prefixes):
             prefix.holders = 1
             self.remove_prefix(prefix)
@@ -142,17 +143,16 @@ class Scheduler:
     # -- steps ------------------------------------------------------------------------------
 
     def plan(self, now: float) -> StepPlan | None:
-        """Plan what the next step computes; None when there is nothing to compute.
+        """Plan the next step; None if there is nothing to compute.
 
-        Ends requests past their deadlines, then schedules, within `n_batch` rows: one row of
-        every generating request (others give up their KV where it runs out), the rest of
-        started prompts (oldest first), then waiting requests, in turn, as long as they fit; draft
-        tokens in rows that are left over. Takes sequences and attaches cached prefixes on the way.
+        Ends requests past their deadlines. Then schedules, within `n_batch` rows: one row of every
+        generating request (preempting others if KV runs out), the rest of started prompts, oldest
+        first, then waiting requests, in turn, as long as they fit, and draft tokens in the
+        remaining rows. Takes sequences and attaches cached prefixes on the way.
 
         An exception in the work for one request ends that request with `Failed`, and the step is
-        planned without it.
-        Raises EngineFailedError, or anything that belongs to no request, for the engine as a
-        whole; then `step_failed` is to be called.
+        planned without it. Raises EngineFailedError, or an exception that belongs to no request,
+        for the engine as a whole; the caller then calls `step_failed`.
         """
         if self._in_flight is not None:
             raise RuntimeError("plan() was called before the last step was applied")
@@ -165,10 +165,10 @@ class Scheduler:
         return plan
 
     def apply(self, result: StepResult, now: float) -> list[SchedulerEvent]:
-        """Take in the results of the planned step. Returns all events not yet taken.
+        """Apply the results of the planned step. Returns all events not yet taken.
 
         An exception in the work for one request ends that request with `Failed`. Raises
-        EngineFailedError, or anything that belongs to no request, as `plan` does.
+        EngineFailedError, or an exception that belongs to no request, as `plan` does.
         """
         if self._in_flight is None:
             raise RuntimeError("apply() was called without a planned step")
@@ -177,18 +177,18 @@ class Scheduler:
         self._speculation.step_ends(now)
         if self._step_time is not None:
             self._step_time.note(self._builder.load, now - self._began)
-        rows = iter(in_flight)  # where `contain` runs the action again, it resumes at the next row
+        rows = iter(in_flight)  # if `contain` runs the action again, it resumes at the next row
         contain(partial(self._take_results, rows, result), self._end_faulty)
         contain(self._builder.let_followers_join, self._end_faulty)
         self._table.step_over(now)
         return self.take_events()
 
     def step_failed(self, error: BaseException) -> list[SchedulerEvent]:
-        """Take in that the engine failed and has forgotten all KV, in a planned step or without.
+        """Handle a failure of the engine, which has forgotten all KV, in a step or outside.
 
-        Running requests go on from the tokens they have, at the front of the queue. Those of the
-        step, and its shared prefixes, run alone for a while, and one whose step fails alone ends.
-        Returns all events not yet taken. The KvAllocator is not asked before the next `plan`.
+        Running requests continue from the tokens they have, at the front of the queue. The requests
+        and shared prefixes of the step run alone for a while, and an owner whose step fails alone
+        ends. Returns all events not yet taken. Does not use the KvAllocator before the next `plan`.
         """
         in_flight, self._in_flight = self._in_flight or [], None
         contain(self._table.lose_kv, self._end_faulty)
@@ -198,14 +198,14 @@ class Scheduler:
         return self.take_events()
 
     def take_events(self) -> list[SchedulerEvent]:
-        """Return the events since they were last taken, in the order they happened."""
+        """Return the events since they were last taken, in order."""
         return self._counters.take_events()
 
     # -- questions --------------------------------------------------------------------------
 
     @property
     def is_idle(self) -> bool:
-        """True when nothing runs. Then no request waits for KV, but perhaps for others to come."""
+        """True if nothing runs. No request waits for KV then, but parked requests may wait."""
         return (
             self._in_flight is None
             and not self._table.running
@@ -220,17 +220,17 @@ class Scheduler:
 
     @property
     def waiting_since(self) -> float | None:
-        """When the request that waits longest was submitted; None when none waits."""
+        """The time when the longest waiting request was submitted; None if none waits."""
         return self._table.waiting.waiting_since
 
     @property
     def resumes_at(self) -> float | None:
-        """When requests that nobody reads go on, if no other comes before; None: none is to."""
+        """The time when parked requests continue if no other arrives; None: none will."""
         return self._table.resumes_at
 
     @property
     def next_deadline(self) -> float | None:
-        """The earliest deadline of all requests that have not ended; None when none has one."""
+        """The earliest deadline of all requests that have not ended; None if none has one."""
         return self._table.next_deadline
 
     def statistics(self) -> SchedulerStatistics:
@@ -259,7 +259,7 @@ class Scheduler:
             self._table.fail(owner, error)
 
     def _plan(self, now: float) -> StepPlan | None:
-        self._table.let_others_first(now, spared=self._poison.current)
+        self._table.park_paused(now, spared=self._poison.current)
         generating: list[LiveRequest] = []
         rows = self._rows_of_poison_candidate()
         if not rows:
@@ -299,7 +299,7 @@ class Scheduler:
     def _take_results(
         self, rows: Iterator[tuple[LiveRequest | SharedPrefix, StepEntry]], result: StepResult
     ) -> None:
-        with WorkFor("take in what the step gave") as work:
+        with WorkFor("apply its results") as work:
             for work.owner, entry in rows:
                 owner = work.owner
                 n_tokens, n_draft = len(entry.tokens), entry.n_draft
@@ -310,17 +310,17 @@ class Scheduler:
                     owner.is_suspect &= owner.num_tokens_to_compute > 0
                 elif entry.sample:
                     self._take_tokens(owner, n_draft, result)
-                elif not owner.request.draws and not owner.ended:
+                elif not owner.request.samples and not owner.ended:
                     self._take_answer(owner, entry, result)
 
     def _take_tokens(self, live: LiveRequest, n_draft: int, result: StepResult) -> None:
-        """Append the tokens that the step drew for a request; the last of its output ends it."""
+        """Append the tokens that the step sampled for a request; the last one ends it."""
         tokens = result.sampled.get(live.seq_id, ())
         why = result.failed.get(live.seq_id) if result.failed else None
         if not tokens and why is None:
-            why = "the engine drew no token for it"
+            why = "the engine sampled no token for it"
         if n_draft:
-            # Without a failure, one of the tokens is drawn after the accepted ones.
+            # Without a failure, one of the tokens is sampled after the accepted ones.
             n_accepted = len(tokens) - (why is None)
             live.num_computed_tokens += n_accepted
             self._speculation.count(n_draft, n_accepted)
@@ -375,22 +375,24 @@ def _failure(why: str | PybatcherError) -> PybatcherError:
 
 
 def _entry(owner: LiveRequest | SharedPrefix, count: int, draft: tuple[int, ...]) -> StepEntry:
-    if count == 1 and isinstance(owner, LiveRequest) and owner.is_generating:  # most entries
+    if (
+        count == 1 and isinstance(owner, LiveRequest) and owner.is_generating
+    ):  # the case of most entries
         token = owner.output[-1]
         if owner.request.matcher is None:
             return StepEntry(owner.seq_id, (token, *draft), True, len(draft))
     tokens = owner.next_tokens(count) + draft
-    draws = owner.draws_after(count)
+    samples = owner.samples_after(count)
     entry = StepEntry(
         owner.seq_id,
         tokens,
-        draws,
+        samples,
         len(draft),
         owner.targets_after(count),
         owner.pooling_after(count),
     )
     if isinstance(owner, LiveRequest):
-        if draws and owner.request.matcher is not None:
+        if samples and owner.request.matcher is not None:
             return entry._replace(matcher=owner.request.matcher, output=owner.output)
         if owner.request.n_top:
             return entry._replace(n_top=owner.request.n_top)

@@ -1,16 +1,15 @@
-"""`Speculation`: which sequences compute draft tokens beside their next token, and how many.
+"""`Speculation`: chooses the sequences that compute draft tokens, and their drafts.
 
-Where the form of an output has a text come next, its tokens are the draft: nothing is searched, and
-every one of them will be accepted.
+If the grammar of a structured output demands a text next, the tokens of that text are the draft:
+nothing is searched, and usually all of them are accepted.
 
-Any other draft token takes a row, and one that is accepted saves its sequence a row of a later step
-and the share of that step that is not rows. With n sequences in a step, and a step that costs as
-much as k rows before its first one, a draft token is worth its row where the chance of its
-acceptance is more than n / (n + k).
+Any other draft token takes a row. An accepted one saves its sequence a row of a later step and the
+share of that step that is not rows. With n sequences in a step, and a fixed cost of a step that
+equals k rows, a draft token is worth its row if its chance of acceptance is above n / (n + k).
 
-Searching for drafts is not free either, and where a step takes a fraction of a millisecond it
-shows. So a sequence without drafts that pay is searched less and less: as often as takes a small
-share of the time.
+The search for drafts costs time too, which matters if a step takes a fraction of a millisecond. A
+sequence whose drafts do not pay is therefore searched less and less often, so that searches take a
+small share of the time.
 """
 
 from __future__ import annotations
@@ -27,12 +26,14 @@ from .step_cost import StepCost
 
 __all__ = ["Speculation"]
 
-# Seconds that a step with a search takes longer, and for each sequence searched: after a pass over
-# the weights all that a search touches is far from the processor.
+# Seconds that searches add to a step, and that each searched sequence adds: after a pass over the
+# weights, the data of a search is no longer in the CPU's caches.
 _SEARCHING, _SEARCH = 30e-6, 1.5e-6
-_SHARE = 1 / 150  # of the time of steps, that searches in vain may take in the long run
-_TOGETHER = 8  # steps: sequences that rest long are searched in the same step of so many
-_HOPELESS = 0.9  # where drafts have to be accepted so often, none is worth a search
+_SHARE = (
+    1 / 150
+)  # share of the time of steps that searches without success may take in the long run
+_TOGETHER = 8  # steps: sequences with long rests are searched in the same one of this many steps
+_HOPELESS = 0.9  # if drafts must be accepted this often, no search pays
 _READ_IN_A_STEP = 2048  # tokens of prompts: a fraction of a millisecond
 
 
@@ -47,12 +48,14 @@ class Speculation:
         self._cost = StepCost()
         self._n_steps = 0
         self._searches = False  # in this step at least one sequence is searched
-        self._unread: deque[LiveRequest] = deque()  # their drafters have not read the whole prompt
+        self._unread: deque[LiveRequest] = (
+            deque()
+        )  # requests whose drafters have not read the whole prompt
         self._step: tuple[StepPlan, float] | None = None
         self.draft_tokens = self.accepted_tokens = 0
 
     def begin(self, running: LiveRequest) -> None:
-        """Give an admitted request its drafter, if it may draw more than one token."""
+        """Give an admitted request its drafter, if it may sample more than one token."""
         request = running.request
         if self._max_draft_tokens and running.max_output - len(running.output) > 1:
             running.drafter = Drafter(request.prompt, request.end_token_ids, request.output)
@@ -64,7 +67,7 @@ class Speculation:
         """Return the drafts of the next step by seq_id: at most `n_rows` tokens in all.
 
         They take at most `n_blocks` KV blocks beside those of the rows before them. A draft is
-        shorter than what its request may yet draw, so that it needs no position past the last.
+        shorter than the rest of its request's output, so that it needs no position past the last.
         """
         drafts: dict[int, tuple[int, ...]] = {}
         if not self._max_draft_tokens:
@@ -75,7 +78,7 @@ class Speculation:
         for owner in generating:
             if owner.next_search <= step or owner.forced:
                 break
-        else:  # most steps of a text that does not repeat itself
+        else:  # the case of most steps if no text repeats itself
             self._searches = False
             return drafts
         self._searches = True
@@ -90,9 +93,9 @@ class Speculation:
                 if drafter is None or (terms.row > _HOPELESS and not forced):
                     owner.next_search = self._after(terms.longest_rest, terms)
                     continue
-                may_draw = owner.max_output - len(owner.output)
+                may_sample = owner.max_output - len(owner.output)
                 room = -(owner.num_computed_tokens + 1) % block_size  # left in its last block
-                n_most = min(may_draw - 1, n_rows, room + n_blocks * block_size)
+                n_most = min(may_sample - 1, n_rows, room + n_blocks * block_size)
                 n_most = min(n_most, self._max_draft_tokens)
                 if n_most <= 0:
                     continue
@@ -119,8 +122,8 @@ class Speculation:
     def step_ends(self, now: float) -> None:
         """Add a step's seconds to the estimate of the cost of a row.
 
-        Only steps without prefill count, whose rows all cost the same, and only those with a
-        search: all others are alike.
+        Only steps without prefill count, because their rows all cost the same, and only those with
+        a search, because all others are alike.
         """
         if self._step is not None:
             plan, began = self._step
@@ -138,7 +141,7 @@ class Speculation:
         return Terms(worth, worth * (1.0 + search / (n * row)), max(LEAST_LONGEST_REST, affordable))
 
     def _after(self, rest: int, terms: Terms) -> int:
-        """Return the number of the step that comes after `rest` others."""
+        """Return the number of the step after `rest` other steps."""
         step = self._n_steps + 1 + rest
         if rest >= _TOGETHER and terms.longest_rest > LEAST_LONGEST_REST:
             step -= step % _TOGETHER

@@ -12,13 +12,13 @@ class SchedulerStatistics:
     """Counts of requests by state and ending, and of tokens.
 
     submitted = queued + running + completed + cancelled + expired + failed.
-    Token counts are of requests that were admitted.
-    queued_tokens: of the queued requests, prompts and outputs that they came with.
-    computed_tokens: rows of forward passes, those of shared prefixes and of drafts included.
+    Token counts include admitted requests only.
+    queued_tokens: tokens of the queued requests: prompts, and outputs they were submitted with.
+    computed_tokens: rows of forward passes, with those of shared prefixes and of drafts.
     proposed_tokens: draft tokens that had rows. accepted_tokens: the accepted ones among them.
-    recomputed_tokens: computed again after `preemptions`.
-    replayed_tokens: computed again after restarts of the engine, or after the request came with
-        output that was drawn elsewhere.
+    recomputed_tokens: tokens computed again after `preemptions`.
+    replayed_tokens: tokens computed again after restarts of the engine, or because a request was
+        submitted with output that was sampled elsewhere.
     """
 
     queued: int

@@ -1,10 +1,12 @@
-"""`StepCost`: estimates from measured steps what a row costs, and what an empty step costs."""
+"""`StepCost`: estimates the cost of a row and of an empty step from measured steps."""
 
 from __future__ import annotations
 
 __all__ = ["StepCost"]
 
-_ASSUMED = 8.0  # rows that cost as much as an empty step, until steps of several sizes were seen
+_ASSUMED = (
+    8.0  # rows that cost as much as an empty step, before steps of several sizes are measured
+)
 _PRIOR_WEIGHT = 0.01  # weight of the assumption beside one measurement
 _DECAY = 0.98  # weight that a step keeps when the next is measured
 _LEAST, _MOST = 1.0, 64.0
@@ -13,9 +15,9 @@ _LEAST, _MOST = 1.0, 64.0
 class StepCost:
     """Fits seconds = empty step + rows * row, by least squares with exponential decay.
 
-    An empty step takes time too: the weights are read once, whatever the number of rows. How many
-    rows cost as much depends on model, dtype and machine: from three for a model that fits into
-    the processor's cache to thirty and more.
+    An empty step takes time too: the weights are read once for any number of rows. The number of
+    rows that cost as much depends on model, dtype and machine: from three for a model that fits
+    into the CPU's cache to thirty and more.
     """
 
     def __init__(self) -> None:
@@ -25,7 +27,7 @@ class StepCost:
 
     @property
     def rows_of_an_empty_step(self) -> float:
-        """How many rows cost as much as a step without rows."""
+        """The number of rows that cost as much as a step without rows."""
         if not self._steps:
             return _ASSUMED
         if self._row <= 0.0 or self._empty_step > self._row * _MOST:
@@ -34,7 +36,7 @@ class StepCost:
 
     @property
     def row(self) -> float:
-        """Seconds that a row costs; 0.0 until a step was seen."""
+        """Seconds that a row costs; 0.0 before the first measurement."""
         return self._seconds / (self._rows + self._steps * self.rows_of_an_empty_step or 1.0)
 
     def note(self, rows: int, seconds: float) -> None:
@@ -42,8 +44,8 @@ class StepCost:
         expected = self._empty_step + self._row * rows
         if expected > 0.0:  # an outlier counts as at most twice or half the estimate
             seconds = min(max(seconds, expected / 2), expected * 2)
-        # Each measurement brings an assumed one with more rows, of little weight: where all steps
-        # have the same number of rows, only that determines the slope.
+        # Each measurement adds an assumed one with more rows and a small weight: if all steps have
+        # the same number of rows, only the assumption determines the slope.
         more = rows + _ASSUMED
         more_seconds = seconds * (more + _ASSUMED) / (rows + _ASSUMED)
         weight = _PRIOR_WEIGHT

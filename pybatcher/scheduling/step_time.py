@@ -1,4 +1,4 @@
-"""`StepTime`: estimates from measured steps how long a step takes."""
+"""`StepTime`: estimates the duration of a step from measured steps."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["StepLoad", "StepTime"]
 
 _N = 5  # coefficients
 _DECAY = 0.98  # weight that a step keeps when the next is measured
-_FADED = 1e-9  # least weight at which a coefficient is fitted; below it, the last value stays
+_FADED = 1e-9  # least weight at which a coefficient is fitted; below it, the last value is kept
 _SWEEPS = 24  # of coordinate descent
-_GROWTH = 2  # times the most prefill rows measured: estimates reach no further
-_FIRST_CHUNK = 32  # prefill rows that are estimated before any was measured
+_GROWTH = 2  # times the most prefill rows measured: the limit of estimates
+_FIRST_CHUNK = 32  # prefill rows that are estimated before the first measurement
 _LEARNING_RATE = 0.1
 _CAUTION = 3.0  # times the average excess: few steps take longer
-_OUTLIER = 4.0  # a step counts as at most so many times its estimate
+_OUTLIER = 4.0  # a step counts as at most this many times its estimate
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class StepLoad:
     prefill_context: float = 0.0
 
     def add_decode(self, length: int, rows: int = 1) -> None:
-        """Add rows of a generating sequence that has `length` tokens."""
+        """Add rows of a generating sequence with `length` tokens."""
         self.decode_rows += rows
         self.decode_context += rows * length
 
@@ -41,7 +41,7 @@ class StepTime:
     """Fits seconds = step + a decode rows + b prefill rows + c decode context + d prefill context.
 
     Least squares of relative errors with exponential decay, under the condition that no
-    coefficient is negative: without it, the fit would trade rows of one kind for those of another.
+    coefficient is negative: otherwise the fit would trade rows of one kind for rows of the other.
     Solved by coordinate descent that starts from the last solution.
     """
 
@@ -51,12 +51,12 @@ class StepTime:
         self._fit = [0.0] * _N
         self._stale = False
         self._bias = 1.0  # seconds over fit, of steps with rows of both kinds
-        self._excess = 0.0  # the average share by which they take longer than bias * fit
+        self._excess = 0.0  # the average share by which such steps take longer than bias * fit
         self._most_rows = 0
 
     @property
     def most_prefill_rows(self) -> int:
-        """Most prefill rows of an estimate: not far more than were ever measured."""
+        """Most prefill rows of an estimate: `_GROWTH` times the most that were measured."""
         return max(_FIRST_CHUNK, _GROWTH * self._most_rows)
 
     def seconds(self, load: StepLoad) -> float:
@@ -67,8 +67,8 @@ class StepTime:
     def prefill_rows_within(self, seconds: float, load: StepLoad, length: int, wanted: int) -> int:
         """Return how many rows of a chunk keep a step with `load` within `seconds`.
 
-        length: tokens before the chunk. At most `wanted` rows; 0 where the step takes as long
-        without any.
+        length: tokens before the chunk. Returns at most `wanted` rows, and 0 if the step takes
+        longer even without any.
         """
         fit = self._solved()
         left = seconds / (self._bias * (1.0 + _CAUTION * self._excess)) - self.seconds(load)
@@ -107,9 +107,10 @@ class StepTime:
 
 
 def _descend(matrix: list[list[float]], vector: list[float], fit: list[float]) -> list[float]:
-    """Return the solution after so many sweeps of coordinate descent from `fit`.
+    """Return the solution after `_SWEEPS` sweeps of coordinate descent from `fit`.
 
-    Written out, as it is done in every step: a loop over coefficients takes four times as long.
+    The loop over coefficients is unrolled, because a loop takes four times as long and this runs
+    in every step.
     """
     (aa, ab, ac, ad, ae), (_, bb, bc, bd, be), (_, _, cc, cd, ce), (*_, dd, de), (*_, ee) = matrix
     va, vb, vc, vd, ve = vector

@@ -85,7 +85,7 @@ class Coordinator:
         self._handlers: dict[type[Message], Callable[[Any], None]] = {
             RequestState: self._submit,
             Cancel: self._cancel,
-            PauseRequests: lambda one: self._scheduler.set_aside(one.request_ids, one.paused),
+            PauseRequests: lambda one: self._scheduler.pause(one.request_ids, one.paused),
             SharePrefix: self._share_prefix,
             HoldPrefix: self.prefixes.handle,
             WithdrawPrefix: self.prefixes.handle,
@@ -237,7 +237,7 @@ class Coordinator:
                 self._scheduler.submit(state.request, self._clock())
                 self._outputs.add(state)
                 if state.reply.is_paused:
-                    self._scheduler.set_aside([state.request.request_id], True)
+                    self._scheduler.pause([state.request.request_id], True)
         except Exception as error:
             self._rejected += 1
             self._outputs.refuse(state, error)

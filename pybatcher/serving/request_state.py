@@ -186,7 +186,7 @@ class RequestState:
         if self._token_ids or self.request.output:
             self._end_without_token(self._rest_of_text()[0], "deadline", now)
             return
-        what = "token" if self.request.draws else "answer"
+        what = "token" if self.request.samples else "answer"
         self.fail(
             DeadlineExceededError(
                 f"no {what} came within {now - self._submitted:.3f} s; raise timeout, or "
@@ -330,7 +330,7 @@ class RequestState:
 
     @property
     def _kind(self) -> str:
-        if self.request.draws:
+        if self.request.samples:
             return "chat" if self._is_chat else "generate"
         return "score" if self.request.targets else "embed"
 

@@ -40,7 +40,7 @@ def test_why_an_output_ends() -> None:
     ],
 )
 def test_what_is_asked_of_it(fields: dict[str, object], draws: bool, whole: bool) -> None:
-    assert (request(**fields).draws, request(**fields).is_whole) == (draws, whole)
+    assert (request(**fields).samples, request(**fields).is_whole) == (draws, whole)
 
 
 def test_tokens_to_compute_go_from_the_prompt_into_the_output() -> None:
@@ -51,7 +51,7 @@ def test_tokens_to_compute_go_from_the_prompt_into_the_output() -> None:
     assert live.next_tokens(2) == (0, 7)
     assert live.next_tokens(3) == (0, 7, 8)
     assert not live.is_generating
-    assert (live.draws_after(2), live.draws_after(3)) == (False, True)
+    assert (live.samples_after(2), live.samples_after(3)) == (False, True)
     live.num_computed_tokens = 5
     assert live.next_tokens(1) == (8,)
     assert live.is_generating

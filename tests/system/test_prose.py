@@ -40,7 +40,7 @@ CPP_TO_REWRITE = {
     *("bindings", "cpu", "cuda", "engine", "formats", "kv", "model", "ops", "os", "sampling"),
 }
 PYTHON_TO_REWRITE = {
-    *("calls", "http", "loading", "metrics.py", "models", "ray", "scheduling", "sidecar"),
+    *("calls", "http", "loading", "metrics.py", "models", "ray", "sidecar"),
     *("testing", "text"),
 }
 CPP_FILES = sorted(

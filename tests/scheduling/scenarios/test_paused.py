@@ -40,7 +40,7 @@ def run(driver: Driver) -> None:
             driver.clock.advance(max(0.0, at - driver.clock()))
     driver.check_nothing_held()
     table = driver.scheduler._table
-    assert not table.unread
+    assert not table.paused
     assert not table.parked
 
 
@@ -52,7 +52,7 @@ def test_what_nobody_reads_has_no_rows_beside_others_and_the_same_tokens() -> No
     for _ in range(5):
         driver.step()
     assert rows(driver, 1) == [4]
-    driver.scheduler.set_aside([1, 2, 3], True)
+    driver.scheduler.pause([1, 2, 3], True)
     used = driver.engine.used_sequences
     for _ in range(10):
         driver.step()
@@ -60,7 +60,7 @@ def test_what_nobody_reads_has_no_rows_beside_others_and_the_same_tokens() -> No
     assert driver.engine.used_sequences == used - 3
     counts = driver.scheduler.statistics()
     assert (counts.running, counts.queued, counts.preemptions) == (1, 3, 0)
-    driver.scheduler.set_aside([2], False)
+    driver.scheduler.pause([2], False)
     driver.step()
     assert {entry.seq_id for entry in driver.plans[-1].entries} > {
         driver.plans[-2].entries[0].seq_id
@@ -78,7 +78,7 @@ def test_alone_it_goes_on_as_if_it_were_read() -> None:
     driver = Driver()
     driver.submit(1, PROMPT, max_tokens=30)
     driver.step()
-    driver.scheduler.set_aside([1], True)
+    driver.scheduler.pause([1], True)
     driver.run()
     assert tokens_of(driver, 1) == alone(max_tokens=30)
     assert len(driver.plans) == 30
@@ -89,7 +89,7 @@ def test_it_waits_some_time_after_the_last_of_the_others() -> None:
     driver.submit(1, PROMPT, max_tokens=8)
     driver.submit(2, PROMPT[5:], max_tokens=8)
     driver.step()
-    driver.scheduler.set_aside([1], True)
+    driver.scheduler.pause([1], True)
     assert driver.scheduler.resumes_at is None
     while driver.scheduler.statistics().running:
         driver.step()
@@ -112,15 +112,15 @@ def test_one_that_still_waits_loses_and_finds_its_turn() -> None:
     driver.submit(2, PROMPT[1:], max_tokens=4)
     driver.submit(3, PROMPT[2:], max_tokens=4)
     driver.step()
-    driver.scheduler.set_aside([2], True)
+    driver.scheduler.pause([2], True)
     while not tokens_of(driver, 3):
         driver.step()
     assert not tokens_of(driver, 2)
     for _ in range(300):  # however often: memory is that of the requests
-        driver.scheduler.set_aside([2], False)
-        driver.scheduler.set_aside([2], True)
-        driver.scheduler._table.let_others_first(driver.clock())
-    driver.scheduler.set_aside([2], False)
+        driver.scheduler.pause([2], False)
+        driver.scheduler.pause([2], True)
+        driver.scheduler._table.park_paused(driver.clock())
+    driver.scheduler.pause([2], False)
     run(driver)
     assert tokens_of(driver, 2) == alone(PROMPT[1:], max_tokens=4)
     turns = driver.scheduler._table.waiting._turns
@@ -137,19 +137,19 @@ def test_whoever_changes_its_mind_all_the_time_starves_no_newcomer() -> None:
         while not tokens_of(driver, request_id):
             driver.step()
         driver.submit(90 + request_id, PROMPT, max_tokens=1)
-        driver.scheduler.set_aside([request_id], True)
+        driver.scheduler.pause([request_id], True)
         driver.step()
     while driver.scheduler.statistics().running or driver.scheduler.n_waiting:
         driver.step()
-    driver.scheduler.set_aside(flipping, False)
+    driver.scheduler.pause(flipping, False)
     driver.submit(100, PROMPT, max_tokens=2)
     driver.submit(101, PROMPT, max_tokens=2)
     for i in range(20):
         for half in (flipping[:4], flipping[4:]):
-            driver.scheduler.set_aside(half, (half[0] == 1) == (i % 2 == 0))
+            driver.scheduler.pause(half, (half[0] == 1) == (i % 2 == 0))
         driver.step()
     assert len(tokens_of(driver, 101)) == 2
-    driver.scheduler.set_aside(flipping, False)
+    driver.scheduler.pause(flipping, False)
     run(driver)
 
 
@@ -159,9 +159,9 @@ def test_those_that_come_back_take_no_places_of_newcomers() -> None:
     driver.step()
     for request_id in range(2, 12):  # parked as soon as they wait
         driver.submit(request_id, PROMPT, max_tokens=2)
-        driver.scheduler.set_aside([request_id], True)
+        driver.scheduler.pause([request_id], True)
         driver.step()
-    driver.scheduler.set_aside(range(2, 12), False)
+    driver.scheduler.pause(range(2, 12), False)
     driver.submit(20, PROMPT, max_tokens=2)
     driver.submit(21, PROMPT, max_tokens=2)
     with pytest.raises(QueueFullError):
@@ -180,7 +180,7 @@ def test_it_ends_in_every_state() -> None:
         driver.submit(request_id, PROMPT[request_id:], max_tokens=50, deadline=deadline)
     for _ in range(3):
         driver.step()
-    driver.scheduler.set_aside([2, 3, 4, 99], True)
+    driver.scheduler.pause([2, 3, 4, 99], True)
     driver.step()
     assert driver.scheduler.cancel(2)
     assert driver.scheduler.fail(3)
@@ -194,7 +194,7 @@ def test_the_failure_of_a_step_changes_nothing() -> None:
     for request_id in (1, 2):
         driver.submit(request_id, PROMPT[request_id:], max_tokens=12)
     driver.step()
-    driver.scheduler.set_aside([1], True)
+    driver.scheduler.pause([1], True)
     driver.step()
     driver.step(fails=lambda _: True)
     run(driver)
@@ -208,7 +208,7 @@ def with_one_aside(**config: Any) -> Driver:
     driver.submit(1, numbers(99), max_tokens=60)
     for _ in range(3):
         driver.step()
-    driver.scheduler.set_aside([1], True)
+    driver.scheduler.pause([1], True)
     driver.submit(2, PROMPT, max_tokens=3)
     driver.step()
     return driver
@@ -220,7 +220,7 @@ def test_a_shared_prefix_without_room_beside_one_that_is_aside_waits_for_it(then
     prefix = driver.scheduler.add_prefix(numbers(120, 5))
     if then == "it is read again":
         driver.step()
-        driver.scheduler.set_aside([1], False)
+        driver.scheduler.pause([1], False)
     if then == "another comes":
         driver.submit(3, PROMPT, max_tokens=3)
     while driver.step():
@@ -251,7 +251,7 @@ def test_a_suspect_runs_alone_though_nobody_reads_it() -> None:
     for _ in range(12):
         driver.step()
     driver.step(fails=lambda _: True)
-    driver.scheduler.set_aside([1], True)
+    driver.scheduler.pause([1], True)
     while driver.step():
         assert len(driver.plans) < 100, "its rows are computed again and again"
     run(driver)
@@ -271,15 +271,15 @@ def test_in_any_order_of_events_tokens_are_the_same_and_no_step_has_both(seed: i
 
     def check() -> None:
         owners = [owner for owner, _ in driver.scheduler._in_flight or []]
-        assert len({owner.request.request_id in table.unread for owner in owners}) <= 1
+        assert len({owner.request.request_id in table.paused for owner in owners}) <= 1
 
     for _ in range(120):
         chosen = [i for i in range(8) if choose.random() < 0.3]
-        driver.scheduler.set_aside(chosen, choose.random() < 0.6)
+        driver.scheduler.pause(chosen, choose.random() < 0.6)
         broken = choose.random() < 0.02
         driver.step(during=check, fails=lambda _, broken=broken: broken)
         driver.clock.advance(choose.random() * 0.1)
-    driver.scheduler.set_aside(range(8), False)
+    driver.scheduler.pause(range(8), False)
     run(driver)
     for request_id, (prompt, fields) in asked.items():
         made, expected = tokens_of(driver, request_id), alone(prompt, seed=request_id, **fields)
