@@ -1,10 +1,10 @@
-"""Compile the CUDA kernels for every architecture, or some, and fail on what would make them slow.
+"""Compile the CUDA kernels for every architecture, or some, and fail on slow code.
 
     python -m tools.check_kernels [--nvcc PATH] [--only sm_80 ...]
 
-A kernel may not spill registers or use local memory, and has a budget of registers: what the
-multiprocessor's 65,536 allow if 512 threads are to be resident, or what `BUDGETS` says. Nor may
-ptxas make its wgmma wait for each other.
+A kernel must not spill registers or use local memory, and has a budget of registers: the share of
+the multiprocessor's 65,536 registers for 512 resident threads, or its entry in `BUDGETS`. ptxas
+must not serialise its wgmma.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "csrc"
 KERNELS = "cuda/image/kernels.cu"
-# What PTX is made for, and what code is made of that, as cmake/cuda_kernels.cmake has it.
+# The virtual architectures of the PTX, and the real ones of each, as in cmake/cuda_kernels.cmake.
 ARCHITECTURES = {"compute_80": ("sm_80", "sm_89", "sm_100"), "compute_90a": ("sm_90a",)}
 
 REGISTERS = 128
-DTYPES = ("bf16", "int8", "int4", "int4_zp", "q4_k", "q5_k", "q6_k", "mxfp4")  # of mma's weights
-# Kernels that hold large tiles in registers, and how many each may use.
+# Formats of mma's weights.
+DTYPES = ("bf16", "int8", "int4", "int4_zp", "q4_k", "q5_k", "q6_k", "mxfp4")
+# Kernels that hold large tiles in registers, and the most registers of each.
 BUDGETS: dict[str, int] = {
     **{
         f"gemm_{dtype}_{tile}": registers
@@ -42,9 +43,10 @@ BUDGETS: dict[str, int] = {
             ("tma", 255),
         )
     },
-    # At the start, of 384 threads: setmaxnreg hands those of the copying ones on.
+    # The budget at the start, for 384 threads: setmaxnreg moves registers from the copying threads
+    # to the others.
     "gemm_bf16_tma": 168,
-    **{  # which load what plain products have as parameters
+    **{  # these load what plain products have as parameters
         f"experts_{dtype}_{tile}": registers
         for dtype in DTYPES
         for tile, registers in (("64x64", 224), ("few32", 192), ("wgmma", 255))
@@ -62,7 +64,7 @@ BUDGETS: dict[str, int] = {
         )
         for tile, registers in (("small", small), ("large", large))
     },
-    # Likewise 384 threads.
+    # These have 384 threads, too.
     **{f"attention_{kv}_{dim}_tma": 168 for kv in ("bf16", "f16") for dim in (64, 128)},
     "attention_f32_small": 168,
     "attention_f32_512_small": 168,
@@ -74,7 +76,7 @@ WGMMA_NOTE = re.compile(r"\(C75\d\d\) (.*) in (?:the )?function '(\w+)'")
 
 @dataclass(frozen=True)
 class KernelUse:
-    """What one kernel uses on one architecture, by `ptxas -v`."""
+    """The resources of one kernel on one architecture, from `ptxas -v`."""
 
     name: str
     architecture: str
@@ -82,10 +84,10 @@ class KernelUse:
     stack_bytes: int
     spilled_bytes: int
     static_shared_bytes: int
-    wgmma_note: str = ""  # of ptxas, where it has added waits
+    wgmma_note: str = ""  # ptxas' message if it has added waits
 
     def problems(self) -> Iterator[str]:
-        """What is beyond the kernel's budget."""
+        """The resources beyond the kernel's budget."""
         budget = BUDGETS.get(self.name, REGISTERS)
         if self.spilled_bytes > 0:
             yield f"spills {self.spilled_bytes} bytes"
@@ -100,7 +102,7 @@ class KernelUse:
 
 
 def parse(output: str) -> list[KernelUse]:
-    """Return what `ptxas -v` said of each kernel, in its order."""
+    """Return the output of `ptxas -v` for each kernel, in order."""
     uses = []
     notes = {name: note for note, name in WGMMA_NOTE.findall(output)}
     for part in output.split("Compiling entry function ")[1:]:
@@ -135,7 +137,7 @@ def nvcc_flags() -> list[str]:
 
 
 def headers_left_out(sources: Path = SOURCES) -> list[str]:
-    """Return the kernels' headers that `kernels.cu` does not include, however far down."""
+    """Return the kernels' headers that `kernels.cu` does not include, directly or indirectly."""
     included: set[str] = set()
     to_read = [KERNELS]
     while to_read:
@@ -149,7 +151,7 @@ def headers_left_out(sources: Path = SOURCES) -> list[str]:
 
 
 def run_nvcc(nvcc: str, architecture: str, *arguments: str) -> str:
-    """Return what nvcc says while it compiles for one architecture; exit where it fails."""
+    """Return nvcc's output for one architecture. Exits if it fails."""
     done = subprocess.run(
         [nvcc, *nvcc_flags(), f"-arch={architecture}", *arguments],
         capture_output=True,
@@ -162,7 +164,7 @@ def run_nvcc(nvcc: str, architecture: str, *arguments: str) -> str:
 
 
 def compile_kernels(nvcc: str, only: Collection[str]) -> dict[str, list[KernelUse]]:
-    """Return what each kernel uses, by architecture. As many compilers run as there are cores."""
+    """Return the resources of each kernel, by architecture. One compiler runs per core."""
     pairs = [
         (virtual, real)
         for virtual, reals in ARCHITECTURES.items()

@@ -2,8 +2,8 @@
 
     python -m tools.schema_suite [--folder build/schema-suite]
 
-It is in the source distribution of `jsonschema`, which pip brings from its registry by name and
-version. Nothing is fetched where it is already. The exit status is 2 where no registry answers.
+The suite is in the source distribution of `jsonschema`, which pip downloads by name and version. An
+existing folder is left alone. The exit status is 2 if no package index answers.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Case(NamedTuple):
 
 
 def fetch(folder: Path = FOLDER) -> Path:
-    """Return the folder of the suite's tests; download it if it is not there. Blocks.
+    """Return the folder of the suite's tests; download it if it does not exist. Blocks.
 
-    Raises SystemExit with what pip said.
+    Raises SystemExit with the output of pip.
     """
     tests = folder / f"{PACKAGE}-{VERSION}" / TESTS
     if tests.is_dir():

@@ -1,4 +1,4 @@
-"""Instruction sets that engines can be held to, so that a comparison is on equal terms."""
+"""Instruction sets that engines can be restricted to, so that a comparison is on equal terms."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ _LLAMA_AVX2 = ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2")
 
 @dataclass(frozen=True, slots=True)
 class Isa:
-    """An instruction set, or all that the CPU has.
+    """An instruction set, or all instructions of the CPU.
 
-    target: of PYBATCHER_CPU_TARGET. onednn: of ONEDNN_MAX_CPU_ISA, which OpenVINO and vLLM multiply
-    with; what they compile themselves they choose by the CPU. llama: parts that ggml is compiled
-    with, as `make rival-llamacpp ISA=...` has them. All empty: nothing is held.
+    target: the value of PYBATCHER_CPU_TARGET. onednn: the value of ONEDNN_MAX_CPU_ISA, which
+        OpenVINO and vLLM obey in matrix products; they choose their own code by the CPU. llama: the
+        parts of ggml to compile, as in `make rival-llamacpp ISA=...`. If all are empty, nothing is
+        restricted.
     """
 
     name: str
@@ -29,12 +30,12 @@ class Isa:
 
     @property
     def results(self) -> Path:
-        """The folder of results of engines that are held to it."""
+        """The folder for results of engines that are restricted to it."""
         return RESULTS / self.name if self.target else RESULTS
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that hold an engine to it."""
+        """The environment variables that restrict an engine to it."""
         if not self.target:
             return {}
         return {
@@ -45,7 +46,7 @@ class Isa:
 
     @property
     def cmake_arguments(self) -> str:
-        """What ggml is configured with."""
+        """The CMake arguments for ggml."""
         if not self.llama:
             return ""
         return " ".join(["-DGGML_NATIVE=OFF", *(f"-DGGML_{part}=ON" for part in self.llama)])
@@ -80,7 +81,7 @@ def add_isa_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-if __name__ == "__main__":  # for the Makefile
+if __name__ == "__main__":  # the Makefile runs it
     import sys
 
     print(ISAS[sys.argv[1]].cmake_arguments)

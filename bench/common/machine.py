@@ -13,10 +13,10 @@ from typing import Any
 __all__ = ["describe_run"]
 
 
-BUSY = 0.5  # load average from which other programs disturb a measurement
+BUSY = 0.5  # a load average from which other programs disturb a measurement
 
 
-# CPU flags that decide the speed of a matrix product, as in /proc/cpuinfo.
+# The CPU flags, as in /proc/cpuinfo, that decide the speed of a matrix product.
 FLAGS = (
     "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni",
     "amx_tile", "amx_bf16", "amx_int8",
@@ -52,7 +52,7 @@ def _commit() -> str:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
         )
-    except OSError:  # no git
+    except OSError:  # git is not installed
         return "unknown"
     return described.stdout.strip() or "unknown"
 

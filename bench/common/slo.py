@@ -1,4 +1,4 @@
-"""Latency percentiles of requests, and goodput: how many met a service level objective."""
+"""Latency percentiles, and goodput: the number of requests that met a service level objective."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PERCENTILES = (50, 95, 99)
 class Slo:
     """Upper limits of a request's latencies, in seconds.
 
-    ttft: from its arrival to its first token. tpot: mean gap between its tokens. itl: its longest
-    gap. e2e: from its arrival to its last token.
+    ttft: the time from its arrival to its first token. tpot: the mean gap between its tokens. itl:
+        its longest gap. e2e: the time from its arrival to its last token.
     """
 
     ttft: float = inf
@@ -30,7 +30,7 @@ class Slo:
     def met(
         self, ttft: np.ndarray, tpot: np.ndarray, longest_gap: np.ndarray, e2e: np.ndarray
     ) -> np.ndarray:
-        """Return which requests met the objective. nan, for gaps of a single token, meets it."""
+        """Return which requests met the objective. A gap of nan, for a single token, meets it."""
         breach = (ttft > self.ttft) | (tpot > self.tpot)
         return ~(breach | (longest_gap > self.itl) | (e2e > self.e2e))
 

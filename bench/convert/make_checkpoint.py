@@ -21,8 +21,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from bench.convert.shapes import ALL_SHAPES, config_of
 
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
-SPREAD = 0.02  # standard deviation of the weights, as models are initialised
-CHUNK = 1 << 24  # numbers made at a time
+SPREAD = 0.02  # the standard deviation of the weights, as in initialised models
+CHUNK = 1 << 24  # numbers generated at a time
 END_TOKEN = "<|end|>"
 
 
@@ -133,7 +133,7 @@ def _lfm2_tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int
 
 
 def _w123_shapes(prefix: str, inner: int, hidden: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Return those of an MLP whose gate, up and down are w1, w3 and w2."""
+    """Return the shapes of an MLP whose gate, up and down are w1, w3 and w2."""
     for name, shape in (("w1", (inner, hidden)), ("w3", (inner, hidden)), ("w2", (hidden, inner))):
         yield f"{prefix}{name}.weight", shape
 
@@ -183,7 +183,7 @@ def write_safetensors(path: Path, config: dict[str, Any], seed: int) -> None:
     encoded = json.dumps(header).encode()
     encoded += b" " * (-len(encoded) % 8)
     rng = np.random.Generator(np.random.SFC64(seed))
-    # To the scales of its norms, as it computes: but for those of recurrent layers.
+    # These families add one to the scales of their norms, except in recurrent layers.
     adds_one = config["model_type"] in ("gemma3_text", "qwen3_5_text")
     with path.open("wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
@@ -223,7 +223,8 @@ def write_checkpoint(directory: Path, config: dict[str, Any], seed: int = 0) -> 
     directory.mkdir(parents=True, exist_ok=True)
     write_tokenizer(directory)
     write_safetensors(directory / "model.safetensors", config, seed)
-    (directory / "config.json").write_text(json.dumps(config, indent=2))  # last: it is complete
+    # Is written last: the checkpoint is complete.
+    (directory / "config.json").write_text(json.dumps(config, indent=2))
 
 
 def main() -> None:

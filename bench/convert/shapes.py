@@ -83,7 +83,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "rope_theta": 1_000_000.0,
         "use_sliding_window": False,
     },
-    # Two of its 48 layers and a small vocabulary: what is measured is the experts.
+    # The shape has two of 48 layers and a small vocabulary, because the experts are measured.
     "qwen3-30b-a3b-cut": _COMMON
     | {
         "architectures": ["Qwen3MoeForCausalLM"],
@@ -154,7 +154,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 128_000,
         "rope_theta": 1_000_000.0,
     },
-    # Six of its 24 layers, of which the first two are dense, and a small vocabulary.
+    # The shape has six of 24 layers, of which the first two are dense, and a small vocabulary.
     "lfm2-8b-a1b-cut": _COMMON
     | {
         "architectures": ["Lfm2MoeForCausalLM"],
@@ -228,10 +228,11 @@ GPT2: dict[str, Any] = {
     "bos_token_id": 256,
     "eos_token_id": 256,
 }
-"""Names its sizes otherwise, so it is for those tools only that ask the engine for them."""
+"""GPT-2's config.json has other field names, so it is only for tools that ask the engine for sizes.
+"""
 
 ALL_SHAPES = (*SHAPES, "gpt2")
-"""Names."""
+"""The names of all shapes."""
 
 
 def config_of(shape: str) -> dict[str, Any]:

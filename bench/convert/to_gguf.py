@@ -28,7 +28,8 @@ QUANTISED = {
     "q6_k": "Q6_K",
     "mxfp4": "MXFP4_MOE",
 }
-"""llama.cpp's names of file types. Those of int8 and int4 are made pure: one type for all."""
+"""llama.cpp's names of file types. The types for int8 and int4 are pure: one type for all matrices.
+"""
 NAMES = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
@@ -52,7 +53,7 @@ ENDS = {
     "embedding_norm": "token_embd_norm",
     "lm_head": "output",
 }
-"""Names of what is in no layer."""
+"""The names of tensors outside of layers."""
 GEMMA_NAMES = {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
@@ -97,9 +98,9 @@ ARCHITECTURES = {
     "qwen3_5_text": "qwen35",
     "lfm2_moe": "lfm2moe",
 }
-"""llama.cpp's names, where they are not those of config.json."""
+"""llama.cpp's names of architectures, where they differ from config.json."""
 IN_F32 = ("mlp.gate.weight", "feed_forward.gate.weight", "conv1d.weight", "conv.conv.weight")
-"""Ends of the names of matrices that llama.cpp has in f32."""
+"""The suffixes of matrices that llama.cpp stores in f32."""
 
 
 def gguf_name(name: str, model_type: str) -> str:
@@ -132,7 +133,7 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
 def with_stacked_experts(
     tensors: dict[str, np.ndarray], n_experts: int
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield all tensors; those of a layer's experts as one, (experts, n_out, n_in)."""
+    """Yield all tensors, with a layer's experts stacked as one tensor (experts, n_out, n_in)."""
     for name, tensor in tensors.items():
         if ".experts." not in name:
             yield name, tensor
@@ -202,7 +203,7 @@ def write_short_convolutions(writer: gguf.GGUFWriter, config: dict[str, Any]) ->
     writer.add_shortconv_l_cache(config["conv_L_cache"])
     if config["model_type"] == "lfm2_moe":
         writer.add_leading_dense_block_count(config["num_dense_layers"])
-        writer.add_uint32("lfm2moe.expert_gating_func", 2)  # sigmoids
+        writer.add_uint32("lfm2moe.expert_gating_func", 2)  # the value for sigmoids
 
 
 def write_recurrent_layers(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
@@ -237,7 +238,7 @@ def write_vocabulary(writer: gguf.GGUFWriter, directory: Path, config: dict[str,
         kind = gguf.TokenType.NORMAL if i in words else gguf.TokenType.CONTROL
         types.append(gguf.TokenType.CONTROL if i in special else kind)
     merges = tokenizer["model"]["merges"]
-    if not merges:  # llama.cpp wants one, and what it makes has to be a token
+    if not merges:  # llama.cpp needs a merge, and the merged text has to be a token
         merges = [["e", "e"]]
         if "ee" not in tokens:
             tokens[-1], types[-1] = "ee", gguf.TokenType.NORMAL

@@ -49,7 +49,7 @@ def to_openvino(directory: Path, dtype: str) -> Path:
         config = json.loads((directory / "config.json").read_text())
         command += ["--group-size", str(group_size(config))]
     command.append(str(unfinished))
-    # Nothing is fetched: the checkpoint is on the disk.
+    # Offline mode, because the checkpoint is on the disk.
     done = subprocess.run(
         command,
         env=os.environ | {"HF_HUB_OFFLINE": "1"},

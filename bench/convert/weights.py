@@ -1,4 +1,4 @@
-"""The number of weights that a token of a shape is multiplied with."""
+"""The number of weights that are multiplied with one token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def n_weights(shape: str) -> int:
 
 
 def n_weights_of(c: dict[str, Any]) -> int:
-    """Return the same of a config.json."""
+    """Return the same number for a config.json."""
     q = c["num_attention_heads"] * c["head_dim"]
     kv = c["num_key_value_heads"] * c["head_dim"]
     attention = c["hidden_size"] * (2 * q + 2 * kv)

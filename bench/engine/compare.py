@@ -36,10 +36,10 @@ from bench.engines.engine_list import MeasuredEngine, choose
 from bench.engines.interface import GGUF_TYPES, Settings
 from bench.engines.worker import Worker
 
-LOGITS_PROMPT = 512  # long enough to show a wrong rope
-# Two engines in bf16 differ by the order of their sums; with int8 and int4 also by how each rounds
-# the weights, which matters more for random weights. Another model differs by sqrt(2). Types of
-# GGUF files are the same weights for all, and activations are rounded to whole numbers.
+LOGITS_PROMPT = 512  # long enough to reveal a wrong rope
+# Two engines in bf16 differ by the order of their sums. With int8 and int4 they also round the
+# weights differently, which matters more for random weights. Logits of different models differ by
+# sqrt(2). With GGUF types, all engines have the same weights and round activations to integers.
 SAME_MODEL = {"f32": 0.02, "bf16": 0.05, "int8": 0.3, "int4": 1.2}
 SAME_MODEL |= dict.fromkeys(GGUF_TYPES, 0.3)
 
@@ -69,7 +69,7 @@ def open_workers(
 
 
 def logits_differences(workers: Sequence[Worker], dtype: str) -> dict[str, float]:
-    """Return the norm of each other engine's difference to pybatcher's logits, over that of ours.
+    """Return each other engine's logits difference from pybatcher, relative to pybatcher's norm.
 
     Ends the program if a difference is too large for the same model.
     """

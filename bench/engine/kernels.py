@@ -19,8 +19,8 @@ from bench.common.results import write_result
 from bench.engine import native_programs
 from bench.engine.limits import peak_for
 
-PRODUCTS = 4  # that bench/native/kernels.cc knows
-HEAD_ROWS = 32  # the most it gives the head
+PRODUCTS = 4  # the number of products in bench/native/kernels.cc
+HEAD_ROWS = 32  # the most rows that it computes of the head
 
 
 def n_lines(rows: str, dtypes: str) -> int:
@@ -33,7 +33,7 @@ def n_lines(rows: str, dtypes: str) -> int:
 def measure(
     n_threads: int, target: str, dtypes: str, rows: str, mebibytes: int, progress: Bar
 ) -> dict[str, Any]:
-    """One run of the program: the machine's limits and all products."""
+    """Run the program once, and return the machine's limits and all products."""
     lines = native_programs.run(
         "bench_kernels",
         *("--threads", str(n_threads), "--target", target, "--dtypes", dtypes),

@@ -16,7 +16,7 @@ __all__ = ["PEAK_OF_TARGET", "peak_for", "read_limits"]
 # listed multiplies f32.
 PEAK_OF_TARGET = {
     ("avx512_amx", "bf16"): "tdpbf16ps",
-    ("avx512_amx", "int8"): "tdpbf16ps",  # expanded to bf16 in the cache
+    ("avx512_amx", "int8"): "tdpbf16ps",  # is expanded to bf16 in the cache
     ("avx512_amx", "int4"): "tdpbf16ps",
     ("avx_vnni", "int8"): "vpdpbusd256",
     ("avx_vnni", "int4"): "vpdpbusd256",
@@ -31,8 +31,8 @@ PEAK_OF_TARGET = {
 def read_limits(n_threads: int, n_bytes: int) -> dict[str, Any]:
     """Measure the read bandwidth over `n_bytes` and the peak of each multiplying instruction.
 
-    The memory read is as large as the data compared with it (up to 4 GiB), since a smaller one may
-    lie in a cache.
+    The memory that is read is as large as the compared data (up to 4 GiB), because less memory
+    could fit into a cache.
     """
     mebibytes = min(max(n_bytes >> 20, 64), 4096)
     (limits,) = native_programs.run("bench_limits", str(n_threads), str(mebibytes))

@@ -1,4 +1,4 @@
-"""Build the C++ programs of bench/native where `make native` builds; run them. They print JSON."""
+"""Builds the C++ programs of bench/native in the folder of `make native`, and runs them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FOLDER = ROOT / "build" / "native"
 
 @cache
 def build() -> None:
-    """Bring the programs up to date, once in a process; a minute or two the first time.
+    """Bring the programs up to date, once per process. The first build takes a minute or two.
 
-    Exits where `make build` has not been.
+    Exits if `make build` has not been run.
     """
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count()))
     if not (FOLDER / "CMakeCache.txt").exists():
@@ -36,8 +36,8 @@ def build() -> None:
 
 
 def run(program: str, *arguments: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects that a program prints, one a line, as they come."""
-    build()  # an older one would measure older code
+    """Yield the JSON objects that a program prints, one per line, as they arrive."""
+    build()  # an older program would measure older code
     command = [str(FOLDER / program), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

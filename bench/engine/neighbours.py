@@ -27,8 +27,8 @@ from pybatcher.models import tiny_path
 
 RESULT = Path(__file__).parents[1] / "results" / "neighbours.json"
 SLICE = 0.1  # seconds
-ENOUGH = 0.8  # of the fair share
-CONTEXT = 300  # positions after which a sequence starts over
+ENOUGH = 0.8  # a share that counts as fair
+CONTEXT = 300  # positions after which a sequence starts again
 
 
 class Loop:

@@ -55,7 +55,7 @@ class Candidate:
 
 def divergences(reference: np.ndarray, logits: np.ndarray) -> np.ndarray:
     """Return KL(reference || logits) in nats for each row of (n, vocab) f32: (n,) f64."""
-    # Row by row: all of it in double precision may not fit into memory.
+    # The rows are converted one by one, because all in double precision might not fit into memory.
     return np.array([_divergence(p, q) for p, q in zip(reference, logits, strict=True)])
 
 

@@ -1,10 +1,11 @@
-"""Measure what each dtype that is quantised while loading loses, on a small random Llama.
+"""Measure the loss of each dtype that is quantised during loading, on a small random Llama.
 
     .venv/bin/python -m bench.quantising
 
 The figures are those of bench.quality: the divergence, in nats, of the next token's distribution
-from that of the f32 weights. The model has whole super-blocks everywhere, which the shipped one
-has not. Random weights suffer more than trained ones: only the ratios say something.
+    from the distribution with f32 weights. The model consists of whole super-blocks, which the
+    shipped model does not. Random weights lose more than trained ones, so that only the ratios are
+    meaningful.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def main() -> None:
         reference, _ = logits_of(path, "f32", sequences)
         for dtype in a.dtypes.split(","):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that matrices are rounded
+                warnings.simplefilter("ignore")  # warnings about rounded matrices
                 logits, megabytes = logits_of(path, dtype, sequences)
             found = figures(reference, logits)
             print(f"{dtype:>8} {megabytes:7.2f} MB  KL mean {found['mean']:.2e}")

@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=13.0, help="when to begin nothing new")
     a = parser.parse_args()
     end = time.monotonic() + 60 * a.minutes
-    # In a file or a pipe, tables have their full width.
+    # Tables have their full width in a file or a pipe.
     run, console = describe_run(), Console(width=None if sys.stdout.isatty() else 110)
     n_threads = a.threads or int(run["cores"])
     engines, shapes = choose(a.engines), a.shapes.split(",")

@@ -33,7 +33,7 @@ from pybatcher.serving.runtime import Runtime, open_checkpoint
 
 Prompt = tuple[int, ...]
 FEW = 3  # sides of the dice
-DRAFTS = (0, 1, 3, 7)  # draft tokens of each sequence, where the cost of a row is measured
+DRAFTS = (0, 1, 3, 7)  # draft tokens per sequence for the measured cost of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def compare(
     Disturbances only slow a run down: the best one was disturbed least.
     """
     requests = workload.requests(size)
-    run(runtime, requests, 0)  # warm up
+    run(runtime, requests, 0)  # warms up
     pairs = []
     for _ in range(rounds):
         off = run(runtime, requests, 0)

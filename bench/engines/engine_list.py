@@ -113,11 +113,11 @@ ALL = {engine.name: engine for engine in (PYBATCHER, LLAMA_CPP, OPENVINO, VLLM)}
 
 
 def choose(names: str, isa: Isa = NATIVE) -> list[MeasuredEngine]:
-    """Return the engines named (separated by commas), pybatcher first; "" is all installed ones.
+    """Return the named engines (separated by commas), pybatcher first. "" means all installed ones.
 
-    isa: what each of them is held to.
+    isa: the instruction set that each engine is restricted to.
 
-    Ends the program, with the way out, for an unknown engine or one that is not installed.
+    Ends the program, with advice, for an unknown engine or one that is not installed.
     """
     held = {name: engine.held_to(isa) for name, engine in ALL.items()}
     if not names:

@@ -12,9 +12,9 @@ __all__ = ["GGUF_TYPES", "Arrival", "Server", "Settings", "SteppedEngine", "rand
 
 
 GGUF_TYPES = ("q4_k_m", "q5_k_m", "q6_k", "mxfp4")
-"""Mixtures of types that only GGUF files have: pybatcher loads the file that llama.cpp made.
+"""Quantisation mixes that only GGUF files have: pybatcher loads the file that llama.cpp made.
 
-"mxfp4" is for shapes with experts: these in MXFP4, all else in Q8_0.
+"mxfp4" is for shapes with experts: the experts are in MXFP4, everything else in Q8_0.
 """
 
 
@@ -22,12 +22,13 @@ GGUF_TYPES = ("q4_k_m", "q5_k_m", "q6_k", "mxfp4")
 class Settings:
     """Settings that are equal for all engines of a run.
 
-    dtype: of the weights, in pybatcher's terms; another engine uses its format of that size.
+    dtype: the dtype of the weights in pybatcher's terms; another engine uses its format of that
+        size.
     kv_dtype: "auto" is the engine's default.
-    n_batch: most tokens of a step, for engines that split long prompts.
-    share_prefixes: prompts with a common beginning may share KV, where the engine can.
-    options: of pybatcher's Batcher, by name; other engines ignore them.
-    device: in pybatcher's terms; other engines run on the CPU.
+    n_batch: the most tokens of a step, for engines that split long prompts.
+    share_prefixes: prompts with a common beginning can share KV, if the engine supports it.
+    options: options of pybatcher's Batcher, by name; other engines ignore them.
+    device: the device in pybatcher's terms; other engines run on the CPU.
     """
 
     dtype: str
@@ -68,7 +69,7 @@ class SteppedEngine(Protocol):
     def logits(self, sequences: Sequence[Sequence[int]]) -> np.ndarray:
         """Return the logits after every token: float32 (n_sequences, length, vocab).
 
-        sequences: all of one length.
+        sequences: sequences of equal length.
         """
 
     def last_logits(self, tokens: Sequence[int]) -> np.ndarray:
@@ -87,7 +88,7 @@ class SteppedEngine(Protocol):
         """Remove all live sequences."""
 
     def close(self) -> None:
-        """Release the engine. The last call."""
+        """Release the engine. This is the last call."""
 
 
 class Server(Protocol):
@@ -100,7 +101,7 @@ class Server(Protocol):
         """Serve the arrivals; return the time of each token of each, in seconds from the start."""
 
     def close(self) -> None:
-        """Release the engine. The last call."""
+        """Release the engine. This is the last call."""
 
 
 def random_tokens(count: int, seed: int) -> list[int]:

@@ -46,7 +46,7 @@ class LlamaContext:
         params.n_batch = params.n_ubatch = settings.n_batch
         params.n_seq_max = settings.n_parallel
         params.n_threads = params.n_threads_batch = settings.n_threads
-        params.kv_unified = settings.share_prefixes  # a prefix then costs nothing to copy
+        params.kv_unified = settings.share_prefixes  # copying a prefix then costs nothing
         if settings.kv_dtype != "auto":
             params.type_k = params.type_v = KV_TYPES[settings.kv_dtype]
         self._context = llama_cpp.llama_init_from_model(self._model, params)

@@ -1,7 +1,7 @@
-"""Outputs under a JSON schema by llama.cpp's grammar sampler, as its own server draws them.
+"""Outputs under a JSON schema by llama.cpp's grammar sampler, in the way of its own server.
 
-A token is drawn without the grammar first and looked up in it; only where the grammar refuses it
-are all candidates checked, and another is drawn. A process of its own runs this:
+A token is sampled without the grammar first and checked by it. Only if the grammar rejects the
+token, all candidates are checked and another token is sampled. It runs in a process of its own:
 
     .venv-rivals/bin/python -m bench.engines.llama_cpp_forms CHECKPOINT SETTINGS
 """
@@ -47,7 +47,7 @@ def candidates(ids: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, Any]:
 
 
 class FormStreams(LlamaContext):
-    """Draws several outputs under one schema in common passes."""
+    """Samples several outputs under one schema in common passes."""
 
     def draw(self, stream: Stream, row: int, all_ids: np.ndarray) -> int:
         logits = self.logits_of_row(row)
@@ -65,7 +65,7 @@ class FormStreams(LlamaContext):
         return token
 
     def outputs(self, schema: dict[str, Any], seeds: list[int], n_new: int) -> dict[str, Any]:
-        """Return the seconds that the outputs took, and what came of them."""
+        """Return the time of the outputs in seconds, and the outputs."""
         vocabulary = llama_cpp.llama_model_get_vocab(self._model)
         grammar = json_schema_to_gbnf(json.dumps(schema))
         all_ids = np.arange(self._vocab_size)

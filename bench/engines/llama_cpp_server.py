@@ -62,7 +62,7 @@ class LlamaCppServer:
 
     def _step(self) -> list[int]:
         rows: list[Row] = []
-        draws: dict[int, int] = {}  # index of a request: its row
+        draws: dict[int, int] = {}  # the row of a request, by its index
         for index, count in self._seats():
             request = self._requests[index]
             for at in range(request.n_computed, request.n_computed + count):
@@ -94,7 +94,7 @@ class LlamaCppServer:
             shared = request.arrival.n_shared if self._shares and request is not donor else 0
             if request.n_computed < shared:
                 if donor.n_computed < shared or donor.arrival.n_shared != shared:
-                    continue  # until the shared prefix is computed
+                    continue  # the shared prefix is not computed yet
                 self._context.copy(donor.seq_id, request.seq_id, shared)
                 request.n_computed = shared
             count = min(left, request.n_prompt - request.n_computed)

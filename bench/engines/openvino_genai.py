@@ -35,7 +35,8 @@ class Pipeline:
         if settings.kv_dtype != "auto":
             self.properties["KV_CACHE_PRECISION"] = KV_TYPES[settings.kv_dtype]
         if os.environ.get("ONEDNN_MAX_CPU_ISA"):
-            # OpenVINO asks the CPU, which may multiply bf16; none of bench/common/isa.py does.
+            # OpenVINO chooses by the CPU, which can multiply bf16; no set in bench/common/isa.py
+            # does.
             self.properties["INFERENCE_PRECISION_HINT"] = "f32"
         scheduler = openvino_genai.SchedulerConfig()
         scheduler.max_num_batched_tokens = settings.n_batch
@@ -106,7 +107,7 @@ class OpenVinoGenAI:
         return self._pipeline.facts()
 
     def logits(self, sequences: Sequence[Sequence[int]]) -> np.ndarray:
-        # The pipeline returns no logits: compile the same model without its paged attention.
+        # The pipeline returns no logits, so the same model is compiled without its paged attention.
         model = openvino.Core().read_model(self._pipeline.path / "openvino_model.xml")
         compiled = openvino.compile_model(model, "CPU", self._pipeline.properties)
         ids = np.array(sequences, dtype=np.int64)
@@ -132,7 +133,7 @@ class OpenVinoGenAI:
         return time.perf_counter() - begin
 
     def extend(self, prompts: Sequence[Sequence[int]]) -> None:
-        # Sequences added before go on generating meanwhile; that time is not counted.
+        # Sequences that were added before continue to generate; that time is not counted.
         handles = [self._pipeline.add(p, self._room - len(p)) for p in prompts]
         waiting = list(handles)
         while waiting:

@@ -23,7 +23,7 @@ class OpenVinoServer:
     def __init__(self, checkpoint: Path, settings: Settings) -> None:
         self._pipeline = Pipeline(checkpoint, settings)
         self._handles: dict[int, Any] = {}
-        assert self._pipeline.opened  # opens the pipeline now, not while requests come
+        assert self._pipeline.opened  # opens the pipeline before requests arrive
 
     def facts(self) -> dict[str, str]:
         return self._pipeline.facts()

@@ -29,13 +29,13 @@ def engine_options(checkpoint: Path, settings: Settings) -> dict[str, Any]:
         "n_parallel": settings.n_parallel,
         "n_threads": settings.n_threads,
         "device": settings.device,
-        # A GPU's machine need not have room for the weights twice.
+        # A machine with a GPU need not have memory for the weights twice.
         "weights_cache": "off" if settings.device == "cuda" else checkpoint.parent / "packed",
     }
 
 
 def model_of(checkpoint: Path, settings: Settings) -> Path:
-    """Return what to load: for types that only GGUF files have, llama.cpp's file."""
+    """Return the model to load: for types that only GGUF files have, llama.cpp's file."""
     return (
         checkpoint / f"model-{settings.dtype}.gguf" if settings.dtype in GGUF_TYPES else checkpoint
     )

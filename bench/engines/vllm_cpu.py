@@ -15,8 +15,8 @@ from bench.engines.interface import Settings, SteppedEngine
 
 __all__ = ["VllmCpu", "open_engine"]
 
-# Read when vllm is imported: the engine in this process, nothing sent anywhere, and threads that
-# the system places, as everybody's here.
+# vllm reads these when it is imported. The engine runs in this process, nothing is sent to a
+# network, and the system places the threads, as for every other engine here.
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
@@ -54,7 +54,7 @@ class VllmCpu:
             logprobs_mode="raw_logits",
         ).llm_engine
         self._n_added = 0
-        self._live: dict[str, int] = {}  # number of tokens that each has, by its id
+        self._live: dict[str, int] = {}  # the number of tokens of each sequence, by its id
 
     def facts(self) -> dict[str, str]:
         return {
@@ -88,7 +88,7 @@ class VllmCpu:
         return time.perf_counter() - begin
 
     def extend(self, prompts: Sequence[Sequence[int]]) -> None:
-        # Sequences added before go on generating meanwhile; that time is not counted.
+        # Sequences that were added before continue to generate; that time is not counted.
         names = {self.add(prompt, self._room - len(prompt)) for prompt in prompts}
         self._live |= dict.fromkeys(names, 0)
         self._run_until(names)

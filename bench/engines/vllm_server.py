@@ -21,7 +21,7 @@ class VllmServer:
 
     def __init__(self, checkpoint: Path, settings: Settings) -> None:
         self._engine = VllmCpu(checkpoint, settings)
-        self._indices: dict[str, int] = {}  # of the arrivals, by the engine's ids
+        self._indices: dict[str, int] = {}  # the index of an arrival, by the engine's id
 
     def facts(self) -> dict[str, str]:
         return self._engine.facts()

@@ -1,6 +1,6 @@
-"""Compare the bits that kernels leave on a GPU with those on the emulator.
+"""Compare the bits of kernels on a GPU with the bits on the emulator.
 
-Both are what bench/native/kernel_bits prints: JSON objects, one a line.
+Both come from bench/native/kernel_bits, which prints one JSON object per line.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from bench.gpu.outcome import Outcome
 __all__ = ["Bits", "compare", "mma_model", "read_bits"]
 
 MODELS = {8: "ampere", 9: "hopper"}
-"""How the tensor cores of an architecture add, by its major number, in the emulator's words."""
+"""The emulator's name for the addition order of tensor cores, by major compute capability."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """What kernel_bits said of one device.
+    """The output of kernel_bits on one device.
 
-    hashes: of each case that was run. groups: cases that promise the same bits have one. with_mma:
-    cases whose bits depend on how tensor cores add. left_out: why a case was not run. is_complete:
-    the program came to its end.
+    hashes: the hash of each case that was run. groups: cases in one group promise the same bits.
+        with_mma: cases whose bits depend on the addition order of tensor cores. left_out: the
+        reason why a case was not run. is_complete: the program reached its end.
     """
 
     device: Mapping[str, Any]
@@ -37,12 +37,12 @@ class Bits:
 
 
 def mma_model(capability: Iterable[int]) -> str | None:
-    """Return the emulator's model of a compute capability's mma; None where it has none."""
+    """Return the emulator's model of a compute capability's mma. None: there is no model."""
     return MODELS.get(next(iter(capability), 0))
 
 
 def read_bits(lines: Iterable[Mapping[str, Any]]) -> Bits:
-    """Return what the lines say. Lines after a repeated case's first are an error."""
+    """Read the output lines. A second line for the same case is an error."""
     device: Mapping[str, Any] = {}
     hashes: dict[str, str] = {}
     groups: dict[str, str] = {}
@@ -76,11 +76,11 @@ def read_bits(lines: Iterable[Mapping[str, Any]]) -> Bits:
 
 
 def compare(gpu: Bits, emulator: Bits, *, has_model: bool) -> Outcome:
-    """Return what differs.
+    """Return the differences.
 
-    Every case is compared with the emulator's, and with the others of its group on the GPU.
-    has_model: the emulator adds as the GPU's tensor cores do; without that, cases with mma are
-    compared within their groups only.
+    Every case is compared with the emulator's, and with the other cases of its group on the GPU.
+    has_model: the emulator adds in the same order as the GPU's tensor cores. If it does not, cases
+    with mma are compared within their groups only.
     """
     failures = [f"GPU: {error}" for error in gpu.errors]
     failures += [f"emulator: {error}" for error in emulator.errors]

@@ -32,7 +32,7 @@ from bench.gpu.run import EMULATED, ROOT, Run, unpack_wheel
 from bench.gpu.speed import speed
 from bench.gpu.stages import bits, sanitizers, tests
 
-SECONDS = 470.0  # of a stage: under eight minutes with what comes before and after
+SECONDS = 470.0  # seconds of a stage; with its beginning and end, less than eight minutes
 KIT = ROOT / "build" / "gpu-kit"
 OF_EMULATOR = ROOT / "build" / "gpu-check"
 
@@ -62,7 +62,7 @@ def name_of(device: str, facts: dict[str, Any]) -> str:
 
 
 def run_stage(letter: str, run: Run) -> Outcome:
-    """Run a stage; what it raises is its failure."""
+    """Run a stage. An exception counts as its failure."""
     try:
         return STAGES[letter][1](run)
     except Exception as error:
@@ -115,7 +115,7 @@ def main() -> None:
             progress.say(f"{letter} {STAGES[letter][0]}")
             begin = time.monotonic()
             machine = describe_run()
-            if (kit / "commit").exists():  # the wheel's, and there may be no git here
+            if (kit / "commit").exists():  # the wheel's commit, because there may be no git here
                 machine["kit_commit"] = (kit / "commit").read_text().strip()
             run = Run(
                 device=a.device,

@@ -1,11 +1,11 @@
-"""Times of a layer's kernels on a GPU, by torch's profiler; needs torch with CUDA.
+"""Measures the kernels of a layer on a GPU with torch's profiler; needs torch with CUDA.
 
     python -m bench.gpu.layers CHECKPOINT bf16 p8192 d1 d64 d32@4096
 
-pN: a prompt of N tokens; dN: a decode step of N sequences of 128 tokens, dN@M: of M tokens. Prints
-a JSON object for each: the seconds of the whole step, the microseconds of a layer, and those of
-each of its kernels, in their order: medians of all layers but the last. Four layers of a model are
-enough.
+pN is a prompt of N tokens. dN is a decode step of N sequences of 128 tokens, and dN@M of M tokens.
+Each task prints a JSON object with the seconds of the whole step, the microseconds of a layer, and
+the microseconds of its kernels in order. The times are medians of all layers except the last. Four
+layers of a model are enough.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from typing import Any
 from bench.engines.interface import SteppedEngine, random_tokens
 from bench.gpu.sizes import FULL
 
-PROMPT = 128  # tokens of a sequence, if a task does not say
-FIRST_OF_LAYER = "rms_norm"  # of which a layer has two
+PROMPT = 128  # tokens of a sequence, if a task does not name a number
+FIRST_OF_LAYER = "rms_norm"  # a layer has two of these
 AFTER_LAST = "find_likeliest"
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is measured; n: tokens of a prompt, or sequences of a step, of `length` tokens each."""
+    """A measured task. n: the tokens of a prompt, or the sequences of a step with `length` tokens
+    each.
+    """
 
     text: str
     is_prompt: bool
@@ -44,15 +46,15 @@ class Task:
 
     @property
     def positions(self) -> int:
-        """Positions of KV that it needs, and some to spare."""
+        """The KV positions that the task needs, with a reserve."""
         return self.n + 64 if self.is_prompt else self.n * (self.length + 128)
 
 
-Launched = tuple[float, float, str]  # when it began and ended, in microseconds, and its kernel
+Launched = tuple[float, float, str]  # begin and end in microseconds, and the kernel
 
 
 def launches_of(run: Callable[[], object]) -> list[Launched]:
-    """Return what the GPU did while `run` ran, in order."""
+    """Return the kernels that the GPU ran during `run`, in order."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -68,7 +70,7 @@ def launches_of(run: Callable[[], object]) -> list[Launched]:
 
 
 def layers_of(launches: list[Launched]) -> list[list[Launched]]:
-    """Return the launches of each layer that is whole and like most of them."""
+    """Return the launches of each complete layer that has the most frequent sequence of kernels."""
     begins = [i for i, (_, _, name) in enumerate(launches) if name.startswith(FIRST_OF_LAYER)]
     found = [launches[a:b] for a, b in zip(begins, begins[2:], strict=False)]
     found = [
@@ -121,7 +123,7 @@ def main() -> None:
     checkpoint, dtype, *texts = sys.argv[1:]
     tasks = [Task.parse(text) for text in texts]
     warnings.simplefilter("ignore", UserWarning)
-    torch.zeros(1, device="cuda")  # the profiler sees contexts that torch has begun
+    torch.zeros(1, device="cuda")  # the profiler only sees contexts that torch has created
     most = max([task.n for task in tasks if not task.is_prompt], default=1)
     longest = max([task.n for task in tasks if task.is_prompt], default=2048)
     sizes = replace(FULL, batch_sizes=(most,), prefill=longest)

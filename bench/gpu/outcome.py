@@ -1,4 +1,4 @@
-"""The outcome of a stage of bench.gpu_check: what was checked, what failed, what was not run."""
+"""The outcome of a stage of bench.gpu_check: checks, failures, and parts that were not run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 class Outcome:
     """The outcome of a stage.
 
-    why_not: why nothing could be checked; "" where something was. checks: number of checks that
-    were made. failures: a line for each check that failed. left_out: why each part that was not
-    run was not, by its name; it counts neither as passed nor as failed. figures: what was measured.
+    why_not: the reason why nothing could be checked; "" if something was. checks: the number of
+        checks. failures: a line for each failed check. left_out: the reason for each part that was
+        not run, by name; such a part neither passed nor failed. figures: the measurements.
     """
 
     checks: int = 0
@@ -34,7 +34,7 @@ class Outcome:
         return PASSED if self.checks > 0 and not self.why_not else NOT_RUN
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a result file says of the stage."""
+        """Return the outcome in the form of a result file."""
         why_not = self.why_not or "nothing was checked"
         return {
             "verdict": self.verdict,

@@ -1,8 +1,8 @@
-"""The parts of stage d that compute, each in a process of its own, which frees the GPU's memory.
+"""The computing parts of stage d, each in a process of its own, which frees the GPU's memory.
 
     python -m bench.gpu.parts dense|engine|batches|shared|mixed|transformers full|small CHECKPOINT
 
-Prints a JSON object for each figure as soon as it is there. {"not_run": why} where a part cannot be
+Prints a JSON object for each figure as soon as it is known, and {"not_run": why} if a part cannot
 run here.
 """
 
@@ -24,7 +24,7 @@ from bench.gpu.sizes import FULL, SMALL, Sizes
 
 Row = dict[str, Any]
 
-WARM_UP = 2  # prefills before the one that counts
+WARM_UP = 2  # prefills before the measured one
 
 
 def dense(sizes: Sizes, checkpoint: Path) -> Iterator[Row]:
@@ -70,7 +70,7 @@ def engine(sizes: Sizes, checkpoint: Path) -> Iterator[Row]:
     live, done = 0, 0
     for size in sorted(sizes.batch_sizes):
         opened.extend([random_tokens(sizes.prompt, seed=2 + i) for i in range(live, size)])
-        # Sequences of the smaller sizes are longer: the mean counts.
+        # Sequences of the smaller sizes are longer, so the mean counts.
         new = (size - live) / size
         live, done = size, round(done * (1 - new))
         opened.steps(sizes.steps)
@@ -196,7 +196,7 @@ PARTS: dict[str, Callable[[Sizes, Path], Iterator[Row]]] = {
 
 def main() -> None:
     name, size, checkpoint = sys.argv[1:]
-    warnings.simplefilter("ignore", UserWarning)  # the backend's, that hardware is new to it
+    warnings.simplefilter("ignore", UserWarning)  # the backend warns that the hardware is new to it
     for row in PARTS[name]({"full": FULL, "small": SMALL}[size], Path(checkpoint)):
         print(json.dumps(row), flush=True)
 

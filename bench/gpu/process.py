@@ -1,4 +1,4 @@
-"""Programs that bench.gpu_check runs, each with an end to its time."""
+"""Programs that bench.gpu_check runs, each with a time limit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Any
 
 __all__ = ["Finished", "run_program"]
 
-TAIL = 4000  # characters of errors that are kept
+TAIL = 4000  # characters of the error output that are reported
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A program that has ended. status: None where its time was over and it was killed."""
+    """A program that has ended. status: None if it exceeded its time and was killed."""
 
     status: int | None
     output: str
@@ -30,7 +30,7 @@ class Finished:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """The JSON objects among the lines of its output; a line that was cut off is left out."""
+        """The JSON objects in the lines of its output. An incomplete line is left out."""
         found = []
         for line in self.output.splitlines():
             try:
@@ -42,7 +42,7 @@ class Finished:
         return found
 
     def describe_end(self) -> str:
-        """Return how it ended, with the last line of its errors."""
+        """Return the way in which it ended, with the last line of its error output."""
         lines = (self.errors.strip() or self.output.strip()).splitlines()
         last = f": {lines[-1][:500]}" if lines else ""
         if self.status is None:
@@ -57,7 +57,7 @@ def run_program(
     env: Mapping[str, str],
     cwd: Path,
 ) -> Finished:
-    """Run a program to its end, or kill it and all that it started after so many seconds."""
+    """Run a program to its end, or kill it and its children after `seconds`."""
     begin = time.monotonic()
     process = subprocess.Popen(
         [str(part) for part in command],
@@ -86,7 +86,7 @@ def run_program(
             status = process.wait(max(0.0, seconds))
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what it has left behind, too
+            os.killpg(process.pid, signal.SIGKILL)  # also kills children that are still running
         process.wait()
         for reader in readers:
             reader.join()

@@ -1,4 +1,4 @@
-"""What the stages of bench.gpu_check run on: a device, and where its programs and package are."""
+"""The environment of a stage of bench.gpu_check: a device, programs and a package."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["EMULATED", "ROOT", "Run", "unpack_wheel"]
 EMULATED = "emulated"
 FIRST_ON_PATH = ROOT / "tests" / "native" / "cuda_emulated" / "sitecustomize.py"
 
-# What the package and the machine are. Runs where the package is on the path.
+# The program reports versions and the machine. It needs the package on the path.
 FACTS = """
 import importlib.metadata, importlib.util, json, platform
 from pybatcher.engine import Engine
@@ -47,9 +47,10 @@ print(json.dumps({
 class Run:
     """One stage's run.
 
-    device: "cuda" or "emulated". is_small: the sizes that an emulator can compute. programs: folder
-    of kernel_bits and gpu_limits. package: folder that goes first on Python's path; None: the
-    environment's package. begin, end: of the stage, by `time.monotonic`.
+    device: "cuda" or "emulated". is_small: the sizes are small enough for an emulator. programs:
+        the folder of kernel_bits and gpu_limits. package: the folder that comes first on Python's
+        path; None: the environment's package. begin, end: the times of the stage, by
+        `time.monotonic`.
     """
 
     device: str
@@ -87,7 +88,7 @@ class Run:
         return run_program(command, limit, env=self.environ(**more), cwd=ROOT)
 
     def facts(self) -> dict[str, Any]:
-        """Return versions, toolkit, driver and GPUs, or {"problem": why they are not known}."""
+        """Return versions, toolkit, driver and GPUs, or {"problem": why they are unknown}."""
         done = self.python("-c", FACTS)
         found = done.lines[-1] if done.lines else {"problem": f"pybatcher {done.describe_end()}"}
         smi = shutil.which("nvidia-smi")
@@ -98,7 +99,7 @@ class Run:
         return found
 
     def why_no_gpu(self) -> str:
-        """Return why the package cannot compute on a GPU here; "" where it can."""
+        """Return the reason why the package cannot compute on a GPU here; "" if it can."""
         facts = self.facts()
         if "problem" in facts:
             return str(facts["problem"])

@@ -1,4 +1,4 @@
-"""What stage d of bench.gpu_check measures, and the bytes and operations that it takes."""
+"""The sizes that stage d of bench.gpu_check measures, with their bytes and operations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.engines.interface import Settings
 
 __all__ = ["FULL", "SMALL", "Sizes", "bytes_of_step", "flop_of_prefill", "of_limits"]
 
-BYTES = 2  # of a weight and of a number of KV, in bf16
+BYTES = 2  # bytes of a weight and of a KV number, in bf16
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class Sizes:
     """The sizes of all parts.
 
     prefill: tokens of the long prompt. prompt, new: tokens of each sequence of a batch. steps:
-    decode steps of a round. callers, shared, own: of the load with a shared prefix. streams, rate,
-    long_at: of the mixed load. itl_target: seconds.
+        decode steps of a round. callers, shared, own: the load with a shared prefix. streams, rate,
+        long_at: the mixed load. itl_target: seconds.
     """
 
     shape: str
@@ -91,7 +91,7 @@ def flop_of_prefill(config: dict[str, Any], n_tokens: int) -> float:
 
 
 def of_limits(row: dict[str, Any], sizes: Sizes, limits: dict[str, float]) -> dict[str, Any]:
-    """Add to a row of the engine what part of the limits it reaches.
+    """Add the achieved share of the limits to a row of the engine.
 
     limits: copy_gb_s, dense_tflop_s.
     """

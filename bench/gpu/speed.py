@@ -1,4 +1,4 @@
-"""Stage d of bench.gpu_check: speed, as parts of limits that are measured in the same run."""
+"""Stage d of bench.gpu_check: speed, as a share of limits that are measured in the same run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ __all__ = ["collect", "limits_of", "speed"]
 
 Row = dict[str, Any]
 
-PARTS = ("engine", "batches", "transformers", "mixed", "shared")  # the most wanted first
-NOT_OURS = {"dense", "transformers"}  # what fails there is no failure of pybatcher's
-LONGEST_PART = 0.45  # of the stage's time: one that hangs leaves the others theirs
-SHORTEST = 10.0  # seconds: with less left, no part is begun
+PARTS = ("engine", "batches", "transformers", "mixed", "shared")  # the most important part first
+NOT_OURS = {"dense", "transformers"}  # a failure of these parts is not pybatcher's
+# The share of the stage's time for one part, so that a part that hangs leaves time for the others.
+LONGEST_PART = 0.45
+SHORTEST = 10.0  # seconds; with less time left, no part begins
 
 
 def speed(run: Run) -> Outcome:
@@ -46,7 +47,7 @@ def speed(run: Run) -> Outcome:
 
 
 def native_limits(run: Run, sizes: Sizes) -> Row | str:
-    """Return what gpu_limits says, or why it says nothing."""
+    """Return the output of gpu_limits, or the reason why there is none."""
     seconds = "0.01" if run.device == EMULATED else "1.0"
     arguments = [run.device, str(sizes.copy_mib), str(sizes.product), seconds]
     done = run.program([run.programs / "gpu_limits", *arguments], seconds=60)
@@ -74,7 +75,7 @@ def part(run: Run, name: str, checkpoint: Path) -> list[Row]:
     done = run.python(
         *("-m", "bench.gpu.parts", name, size, str(checkpoint)),
         seconds=limit,
-        HF_HUB_OFFLINE="1",  # transformers would look for kernels
+        HF_HUB_OFFLINE="1",  # transformers would look for kernels in the hub
     )
     for row in done.lines:
         if "tokens_per_s" in row:
@@ -83,7 +84,7 @@ def part(run: Run, name: str, checkpoint: Path) -> list[Row]:
 
 
 def rows_of(done: Finished) -> list[Row]:
-    """Return the rows of a program, and an error where it did not end well."""
+    """Return the rows of a program, and an error if it failed."""
     ended_well = done.status == 0 and done.lines
     return done.lines if ended_well else [*done.lines, {"error": done.describe_end()}]
 
@@ -97,9 +98,9 @@ def describe(row: Row) -> str:
 def limits_of(measured: Sequence[Row], dense: Sequence[Row]) -> dict[str, Any]:
     """Return the limits of a run: the means of before and after, and the dense rate.
 
-    That is torch's product where there was one, else the widest kernel of pybatcher itself, of
-    which a part says less. Of 9.0, what its two kernels for many rows do too: tiles by cp.async,
-    and by tensor maps.
+    The dense rate is that of torch's product if it was measured, else that of pybatcher's widest
+    kernel, for which a share is less meaningful. On compute capability 9.0 it includes the rates of
+    both kernels for many rows: with tiles by cp.async, and by tensor maps.
     """
     torch_rate = next((row["torch_tflop_s"] for row in dense if "torch_tflop_s" in row), None)
     gemm = statistics.fmean(row["gemm_tflop_s"] for row in measured)
@@ -121,7 +122,7 @@ def limits_of(measured: Sequence[Row], dense: Sequence[Row]) -> dict[str, Any]:
 def collect(
     results: dict[str, list[Row]], sizes: Sizes, limits: dict[str, Any], device: str
 ) -> Outcome:
-    """Return the figures of all parts, what failed in them and what was left out.
+    """Return the figures of all parts, their failures, and the parts that were left out.
 
     A part that yielded no figure is either left out, with its reason, or has failed.
     """

@@ -21,9 +21,9 @@ __all__ = ["bits", "read_junit", "read_sanitizer", "sanitizers", "tests"]
 
 PROGRAMS_MISSING = "there is no {} in {}: `make gpu-kit` builds it"
 
-# Of the emulated tests, those that try the stage itself in seconds.
+# These emulated tests exercise the stage itself in seconds.
 SMALL_TESTS = "test_it_says_what_it_is or (drafts_change and llama)"
-OWN_TESTS = "tests/emulated/test_gpu_check.py"  # they run this stage
+OWN_TESTS = "tests/emulated/test_gpu_check.py"  # these tests run this stage
 NOT_CHECKED = "ignore:device 'cuda' has been checked on:UserWarning"
 
 TOOLS = ("memcheck", "racecheck")
@@ -34,7 +34,7 @@ WHY_NOT_RACECHECKED = (
     "racecheck does not see that a lane's arrival at an mbarrier, behind __syncwarp, is one of its "
     "whole warp (with an arrival of each lane it has found nothing)"
 )
-FOUND_ERRORS = 99  # exit status of a program in which a sanitizer found something
+FOUND_ERRORS = 99  # the exit status of a program in which a sanitizer found something
 
 
 def bits(run: Run) -> Outcome:
@@ -44,7 +44,7 @@ def bits(run: Run) -> Outcome:
     program = run.programs / "kernel_bits"
     size = ["small"] if run.is_small else []
     if run.device == EMULATED:
-        # As a device: the same emulator, whose threads run in another order.
+        # The device is the same emulator, whose threads run in another order.
         model = "hopper"
         gpu = [program, EMULATED, "mma=hopper", "seed=1", *size]
     else:
@@ -66,7 +66,7 @@ def bits(run: Run) -> Outcome:
 
 
 def with_end(found: Bits, done: Finished) -> Bits:
-    """Add how the program ended to its errors, unless it ended well."""
+    """Add the end of the program to the errors, unless it succeeded."""
     if done.status == 0:
         return found
     return Bits(
@@ -91,7 +91,7 @@ def tests(run: Run) -> Outcome:
         report = Path(folder) / "report.xml"
         command = ["-m", "pytest", "tests/emulated", f"--ignore={OWN_TESTS}", "-q"]
         command += ["-p", "no:cacheprovider", f"--junitxml={report}", "-W", NOT_CHECKED]
-        command += ["-p", "no:benchmark"]  # which warns of xdist, and warnings are errors
+        command += ["-p", "no:benchmark"]  # the plugin warns about xdist, and warnings are errors
         command += ["-k", selection] if selection else []
         if importlib.util.find_spec("xdist") is not None:
             workers = 1 if run.is_small else min(8, os.cpu_count() or 1)
@@ -165,7 +165,7 @@ def sanitizers(run: Run) -> Outcome:
 
 
 def read_sanitizer(done: Finished) -> str:
-    """Return what compute-sanitizer found, or how its program ended; "" where all is well."""
+    """Return the findings of compute-sanitizer, or the end of its program; "" if all is well."""
     text = done.output + done.errors
     summaries = [int(first or second) for first, second in SUMMARY.findall(text)]
     if done.status is None or not summaries:

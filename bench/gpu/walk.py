@@ -1,9 +1,10 @@
-"""A short life of an engine on the GPU, for a sanitizer to watch.
+"""A short run of an engine on the GPU, under a sanitizer.
 
     python -m bench.gpu.walk
 
-Prompts in chunks, a shared prefix, a copied KV block, steps of several sequences, drafts, draws
-with every option, for each dtype. Prints one JSON object: how many tokens were drawn.
+The run has prompts in chunks, a shared prefix, a copied KV block, steps of several sequences,
+drafts, and sampling with every option, for each dtype. It prints one JSON object with the number of
+sampled tokens.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ OPTIONS = SamplingParams(
 
 
 def walk(dtype: str, kv_dtype: str) -> int:
-    """Return the number of tokens drawn."""
+    """Return the number of sampled tokens."""
     engine = Engine.load(
         device="cuda", dtype=dtype, kv_dtype=kv_dtype, n_ctx=1024, n_parallel=4, n_threads=1,
         n_ubatch=64, block_size=16, weights_cache="off",
     )  # fmt: skip
-    prompt = [i * i % 251 for i in range(290)]  # past one segment of attention
+    prompt = [i * i % 251 for i in range(290)]  # longer than one segment of attention
     first = engine.seq_new("first")
     for at in range(0, len(prompt), 100):
         engine.prefill_chunk(first, prompt[at : at + 100], logits=True)
@@ -35,7 +36,7 @@ def walk(dtype: str, kv_dtype: str) -> int:
     matched = engine.seq_match(second, prompt)
     engine.prefill_chunk(second, prompt[matched:])
     third = engine.seq_new("first")
-    engine.seq_copy(first, third, 21)  # in the middle of a block
+    engine.seq_copy(first, third, 21)  # the middle of a block
     engine.seq_sampling(third, OPTIONS, n_prompt=21)
     drawn = 0
     tokens = [1, 2, 3]

@@ -1,1 +1,1 @@
-"""Hostile clients: what a streaming client notices of their attacks."""
+"""Hostile clients: the effect of their attacks on a streaming client."""

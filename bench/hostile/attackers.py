@@ -2,9 +2,9 @@
 
     python -m bench.attackers SOCKET KIND SECONDS RATE
 
-attacks until the time is over and prints the number of acts as JSON. RATE: most acts a second.
-Each kind is a coroutine that repeats one act. The server may close the connection at any time:
-the attacker then connects again.
+The process attacks until the time is over and prints the number of acts as JSON. RATE is the most
+acts per second. Each kind is a coroutine that repeats one act. The server may close the connection
+at any time; the attacker then connects again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import msgpack
 
 __all__ = ["KINDS", "Attack", "attack", "tell_acts"]
 
-_MANY = 1024  # requests that a connection may have in flight
+_MANY = 1024  # requests that a connection can have in flight
 _IDLERS = 32  # idle connections that are held open
-_TURN = 0.02  # seconds ahead of the rate that are not waited for
+_TURN = 0.02  # seconds ahead of the rate without waiting
 
 Reader: TypeAlias = asyncio.StreamReader
 Writer: TypeAlias = asyncio.StreamWriter
@@ -253,7 +253,7 @@ KINDS: dict[str, tuple[Callable[[Attack], Awaitable[None]], float]] = {
     "never read": (never_read, 500.0),
     "connects": (connects, 1000.0),
 }
-"""What an attacker does, and how often a second at most when it is to leave others a core."""
+"""The coroutine of each kind, and its most acts per second that leave a core to others."""
 
 
 async def attack(socket: Path, kind: str, seconds: float, rate: float) -> int:

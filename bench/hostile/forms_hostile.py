@@ -1,12 +1,11 @@
-"""Hostile forms beside honest streams: the gaps between tokens, with them and without.
+"""Hostile schemas beside honest streams: the gaps between tokens, with and without them.
 
     .venv/bin/python -m bench.forms_hostile
 
-Streams, half of them under a schema; in turns, alone and while callers send one form after another
-that is costly: regular expressions that count far or explode, a schema of 1 MB, recursion without
-end, an enum of 70,000 values, a grammar that is ambiguous.
-Every hostile call has to end, with an output or a typed error. Results go to
-bench/results/forms-hostile-*.json.
+Half of the streams have a schema. They run in turns, alone and while callers send one costly form
+after another: regular expressions that count far or explode, a schema of 1 MB, endless recursion,
+an enum of 70,000 values, an ambiguous grammar. Every hostile call has to end with an output or a
+typed error. Results go to bench/results/forms-hostile-*.json.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ async def gaps(batcher: Batcher, a: argparse.Namespace, hostile: bool) -> dict[s
             name = names[i % len(names)]
             i += 1
             form = dict(HOSTILE[name])
-            if "regex" in form:  # not the one that is compiled already
+            if "regex" in form:  # makes it differ from the compiled one
                 form["regex"] += f"z{{{i % 7}}}"
             began = time.perf_counter()
             try:

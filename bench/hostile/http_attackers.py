@@ -2,7 +2,8 @@
 
     python -m bench.http_attackers HOST:PORT KIND SECONDS RATE
 
-attacks until the time is over and prints the number of acts as JSON, as `bench.attackers` does.
+The process attacks until the time is over and prints the number of acts as JSON, as
+`bench.attackers` does.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from bench.hostile.attackers import Attack, Reader, Writer, tell_acts
 __all__ = ["CROWD", "GONE", "HTTP_KINDS", "READERS", "SHORT", "HttpAttack"]
 
 READERS, SHORT = "readers", "short streams"
-"""Kinds that are no attacks: what others pay for streams that are read, long ones and short."""
+"""Kinds that are controls, not attacks: honest clients that read long and short streams."""
 GONE = "gone"
 
 CROWD = 10_000  # connections
-_GONE_AFTER = 2  # tokens of a stream whose client goes at its first event: the next step has begun
+# Tokens of a stream whose client leaves at its first event: the next step has begun.
+_GONE_AFTER = 2
 _HELD = 64
 _STREAMS = 8
 _BODY = json.dumps({"prompt": "x", "max_tokens": 1}).encode()
@@ -37,7 +39,7 @@ _GET = b"GET /health HTTP/1.1\r\nhost: here\r\n\r\n"
 
 
 class HttpAttack(Attack):
-    """An attack over TCP. address: of the server."""
+    """An attack over TCP. address: the address of the server."""
 
     def __init__(self, address: str, seconds: float, rate: float) -> None:
         super().__init__(Path(), seconds, rate)
@@ -49,7 +51,7 @@ class HttpAttack(Attack):
         while True:
             try:
                 return await asyncio.open_connection(self._host, self._port)
-            except OSError:  # the backlog is full, or there are no more ports
+            except OSError:  # the backlog is full, or there are no free ports
                 await asyncio.sleep(0.05)
 
 
@@ -116,7 +118,7 @@ async def slow_bodies(a: HttpAttack) -> None:
 
 
 async def short_bodies(a: HttpAttack) -> None:
-    """Send a megabyte of a body that is said to have sixteen, and go."""
+    """Send a megabyte of a body with a content-length of sixteen, and disconnect."""
     await _each_on_its_own(a, lambda: _post(b"content-length: 16000000", body=b" " * 2**20,
                                             sized=False))  # fmt: skip
 
@@ -128,7 +130,7 @@ async def deep_bodies(a: HttpAttack) -> None:
 
 
 async def odd_numbers(a: HttpAttack) -> None:
-    """Send numbers that are none, and too large ones."""
+    """Send invalid numbers, and numbers that are too large."""
     numbers = [b"NaN", b"1e999", b"-1", b"9" * 4000, b"9" * 100_000, b"0.1e-400"]
     names = [b"max_tokens", b"temperature", b"seed", b"n", b"top_p", b"logprobs"]
 
@@ -151,7 +153,7 @@ async def pipelines(a: HttpAttack) -> None:
 
 
 async def _long_streams(a: HttpAttack, *, are_read: bool) -> None:
-    """Hold eight long streams, of which everything is read, or nothing."""
+    """Hold eight long streams, and read everything or nothing."""
     held: list[Writer] = []
     readers = set()
     while await a.act():
@@ -176,7 +178,7 @@ async def _read_all(reader: Reader) -> None:
 
 
 async def readers(a: HttpAttack) -> None:
-    """Ask for long streams and read them: what as many honest clients cost."""
+    """Ask for long streams and read them, as a control with as many honest clients."""
     await _long_streams(a, are_read=True)
 
 
@@ -186,7 +188,7 @@ async def stopped_readers(a: HttpAttack) -> None:
 
 
 async def short_streams(a: HttpAttack) -> None:
-    """Ask for streams that end by themselves where those of clients that go are ended."""
+    """Ask for streams that end where the streams of disconnected clients are ended."""
     body = json.dumps({**_LONG, "max_tokens": _GONE_AFTER}).encode()
     while not a.is_over:
         reader, writer = await a.connect()
@@ -199,12 +201,12 @@ async def short_streams(a: HttpAttack) -> None:
 
 
 async def gone(a: HttpAttack) -> None:
-    """Ask for long streams, and go at the first event."""
+    """Ask for long streams, and disconnect at the first event."""
     await _each_on_its_own(a, lambda: _post(body=json.dumps(_LONG).encode()))
 
 
 async def gone_with_keys(a: HttpAttack) -> None:
-    """Ask for long streams with idempotency keys, and go: eight of them may go on."""
+    """Ask for long streams with idempotency keys, and disconnect. Eight of them may continue."""
     number = count()
     body = json.dumps(_LONG).encode()
     await _each_on_its_own(a, lambda: _post(b"idempotency-key: %d" % next(number), body=body))
@@ -248,7 +250,7 @@ HTTP_KINDS: dict[str, tuple[Callable[[HttpAttack], Awaitable[None]], float]] = {
     "crowds": (crowds, 1000.0),
     "connects": (connects, 500.0),
 }
-"""What an attacker does, and how often a second at most."""
+"""The coroutine of each kind, and its most acts per second."""
 
 
 async def attack(address: str, kind: str, seconds: float, rate: float) -> int:

@@ -2,18 +2,19 @@
 
     .venv/bin/python -m bench.http_hostile
 
-As `bench.hostile` does for the socket: for each kind of attack (http_attackers.py) the gaps
-between a client's tokens (ITL) undisturbed and beside an attacker, the front's memory and its
-descriptors before, at the end of the attack and after. Exits with 1 and a description if a gap's
-p99 grew by more than a quarter (and by more than beside the control), a text was another one, or
-anything leaked. Each row has the p99 beside its control, too: a process that only computes; for
-readers that stop, as many that read; for clients that go away, with a key or without, as many that
-ask for no more than those were given, and read it: these may cost others as much as they do.
+For each kind of attack (http_attackers.py), as in `bench.hostile`, it measures the gaps between a
+client's tokens (ITL) alone and beside an attacker, and the front's memory and descriptors before
+the attack, at its end and afterwards. It exits with 1 and a description if a gap's p99 grew by more
+than a quarter (and by more than beside the control), if a text changed, or if anything leaked. Each
+row also has the p99 beside its control. The control of most attacks is a process that only
+computes. Clients that stop reading are compared with as many that read. Clients that disconnect,
+with a key or without, are compared with as many that ask for no more tokens and read them, and may
+cost others as much.
 
---crowds N: after the kinds, 10,000 connections come, stay and go, N times in a row. The gaps are
-measured when all have come; memory after the last is to be what it was after the first.
+--crowds N: after the kinds, 10,000 connections come, stay and leave, N times in a row. The gaps are
+    measured when all are connected. The memory after the last crowd must be that after the first.
 
---name: of the result, which goes to bench/results/http-hostile.json by default.
+--name: the name of the result, by default bench/results/http-hostile.json.
 """
 
 from __future__ import annotations
@@ -49,20 +50,20 @@ from bench.serving.sidecar_process import Sidecar, open_sidecar
 __all__ = ["HttpVictim", "tell_controls", "what_crowds_left"]
 
 _PROMPT = 8  # tokens; few, so that a new stream does not disturb
-_SETTLE = 1.0  # seconds until what was left behind is gone
-_ROOM = 12_000  # connections: none of a crowd is cut
+_SETTLE = 1.0  # seconds until an attacker's leftovers are gone
+_ROOM = 12_000  # connections, so that none of a crowd is cut
 _ARRIVALS = 1000.0  # connections a second of a crowd
 _CONTROLS = {"stopped readers": READERS, GONE: SHORT, "gone with keys": SHORT}
-_LOAD = (GONE, "gone with keys")  # which may cost what their control costs
-_LONGEST = 3.0  # seconds of a stream that ends after the time: the crowd is still there
-_GROWTH = 4.0  # MiB of the front from crowd to crowd, after the first
+_LOAD = (GONE, "gone with keys")  # these may cost as much as their control
+_LONGEST = 3.0  # seconds; a stream can end after the time, while the crowd is still there
+_GROWTH = 4.0  # MiB by which the front may grow from crowd to crowd, after the first
 
 
 class HttpVictim(RepeatedStreams):
-    """One whose streams are completions over HTTP, of texts and log-probabilities.
+    """A victim whose streams are completions over HTTP, with texts and log-probabilities.
 
-    With these each token is told, also of models of random weights, most of whose tokens have no
-    text.
+    With log-probabilities every token has an event, also with random weights, whose tokens mostly
+    have no text.
     """
 
     def __init__(self, http: httpx.AsyncClient, n_streams: int, n_tokens: int) -> None:
@@ -115,7 +116,7 @@ async def measure(a: argparse.Namespace, options: dict[str, Any], shown: Bar) ->
     attacks = [row for row in rows if row["kind"] not in (READERS, SHORT)]
     wrong = what_is_wrong(attacks, victim.wrong, limits) + what_crowds_left(crowds)
     of_crowds = [row for row in rows if row["kind"] == CONTROL] + crowds
-    limits = HostileLimits(itl_ratio=a.itl_limit, rss_mib=inf)  # that of a crowd is kept
+    limits = HostileLimits(itl_ratio=a.itl_limit, rss_mib=inf)  # the memory of a crowd remains
     wrong += [one for one in what_is_wrong(of_crowds, [], limits) if one not in wrong]
     result = {"rows": rows, "front_lag_s": lag, "wrong": wrong}
     return {**result, "crowds": crowds} if crowds else result
@@ -129,7 +130,7 @@ async def _crowd(
     a: argparse.Namespace,
     shown: Bar,
 ) -> dict[str, Any]:
-    """Have a crowd come, stay and go; return its row."""
+    """Let a crowd come, stay and leave; return its row."""
     lead = CROWD / (_ARRIVALS * a.rate)
     length = a.seconds + 2 * a.settle + lead + _LONGEST
     told = [url.removeprefix("http://"), "crowds", str(length)]
@@ -142,7 +143,7 @@ async def _crowd(
 
 
 def what_crowds_left(crowds: list[dict[str, Any]]) -> list[str]:
-    """Describe memory that each crowd after the first one took; [] where there is none."""
+    """Describe the memory that each crowd after the first one took; [] if there is none."""
     after = [row["rss_mib"][1] for row in crowds]
     grown = after[-1] - after[0] if after else 0.0
     if grown <= _GROWTH:
@@ -151,9 +152,9 @@ def what_crowds_left(crowds: list[dict[str, Any]]) -> list[str]:
 
 
 def tell_controls(rows: list[dict[str, Any]]) -> None:
-    """Add to each row the ITL's p99 beside its control, and the name of that; if it was measured.
+    """Add the ITL's p99 beside its control, and the control's name, to each row with one.
 
-    p99s are each relative to the one undisturbed just before.
+    Each p99 is relative to the one undisturbed just before.
     """
     ratios = {row["kind"]: row["itl_p99_ratio"] for row in rows}
     for row in rows:
@@ -166,7 +167,7 @@ def tell_controls(rows: list[dict[str, Any]]) -> None:
 
 
 def url_of(sidecar: Sidecar) -> str:
-    """Return where a sidecar serves HTTP, as its log says."""
+    """Return the URL of a sidecar's HTTP server, which its log contains."""
     return str(re.findall(r"listening on (http://\S+)", sidecar.said())[0])
 
 

@@ -102,7 +102,7 @@ class RepeatedStreams(ABC):
 
 
 class Victim(RepeatedStreams):
-    """One whose streams are a batcher's. Their content is their tokens."""
+    """A victim whose streams are a batcher's. Their content is their tokens."""
 
     def __init__(self, batcher: AnyBatcher, n_streams: int, n_tokens: int) -> None:
         super().__init__(n_streams)
@@ -137,7 +137,7 @@ async def beside(
         sys.executable, *(command or ["-c", _BURN]), stdout=asyncio.subprocess.PIPE, cwd=ROOT
     )
     try:
-        await asyncio.sleep(settle)  # it starts
+        await asyncio.sleep(settle)  # the attacker starts
         gaps = await victim.stream(seconds)
         look()
         if command is None:
@@ -224,7 +224,7 @@ def what_is_wrong(
     control = max((row["itl_p99_ratio"] for row in rows if row["kind"] == CONTROL), default=0.0)
     for row in rows:
         limit = max(limits.itl_ratio, control, limits.itl_ratio * row.get("honest_ratio", 0.0))
-        if not row["itl_p99_ratio"] <= limit:  # nan: no token came
+        if not row["itl_p99_ratio"] <= limit:  # nan: no token arrived
             found.append(f"{row['kind']}: ITL p99 is {row['itl_p99_ratio']:.2f} of undisturbed")
         if row["files"][1] > row["files"][0]:
             found.append(f"{row['kind']}: descriptors went from {row['files'][0]} to "
@@ -270,7 +270,7 @@ def line_of(row: Mapping[str, Any]) -> str:
 def parser_of(
     description: str, kinds: Collection[str], *, itl_limit: float
 ) -> argparse.ArgumentParser:
-    """Return the parser of what a measurement of attackers is told."""
+    """Return the command-line parser of an attack measurement."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
         "shape", nargs="?", choices=[*sorted(SHAPES), SHIPPED], default="smollm2-135m"
@@ -294,8 +294,8 @@ def run(
         [argparse.Namespace, dict[str, Any], Bar], Coroutine[Any, Any, dict[str, Any]]
     ],
 ) -> None:
-    """Measure, write the result by its name, and exit with what is wrong, if anything is."""
-    # Drafts make steps of several lengths; one thread less leaves the front a core.
+    """Measure, write the result by its name, and exit with a description if anything is wrong."""
+    # Drafts make steps of several lengths. One thread less leaves a core to the front.
     room = {"n_ctx": 16_384, "n_parallel": 32, "n_threads": 1, "max_draft_tokens": 0}
     options = {"dtype": a.dtype} | room | parse(a.option)
     described = describe_run()

@@ -1,7 +1,7 @@
 """`Aiperf`: the load generator of ai-dynamo, run as a program of its own without a network.
 
-`make aiperf` installs it. It sends whole bodies from a file, so many at a time, and measures: this
-module only picks figures out of its report, and counts the requests that were within limits.
+`make aiperf` installs it. It sends bodies from a file with a fixed concurrency, and measures. This
+module only reads figures from its report, and counts the requests within limits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["AIPERF", "LIMITS", "Aiperf", "Limits", "figures_of"]
 
 AIPERF = ROOT / "build/clients/aiperf/bin/aiperf"
 _TIMEOUT = 600.0  # seconds of one run
-_NOWHERE = "http://127.0.0.1:9"  # nobody listens: what goes anywhere but to this machine fails
+_NOWHERE = "http://127.0.0.1:9"  # nothing listens here, so that requests to other machines fail
 
 _PERCENTILES = {
     "ttft": "time_to_first_token",
@@ -41,13 +41,13 @@ _AVERAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Most milliseconds of a request that counts in goodput; itl: of the mean of its gaps."""
+    """The most milliseconds of a request that counts in goodput. itl: the mean of its gaps."""
 
     ttft: float
     itl: float
 
     def are_met(self, metrics: Mapping[str, Any]) -> bool:
-        """Return whether a request is within them. metrics: of its record."""
+        """Return True if a request is within the limits. metrics: the metrics of its record."""
         ttft, itl = (
             metrics[tag]["value"] for tag in ("time_to_first_token", "inter_token_latency")
         )
@@ -55,12 +55,12 @@ class Limits:
 
 
 LIMITS = {"interactive": Limits(450.0, 40.0), "server": Limits(2000.0, 200.0)}
-"""What MLPerf Inference asks of Llama 2 70B, in its two scenarios of requests that come."""
+"""The limits of MLPerf Inference for Llama 2 70B, in its two scenarios with arriving requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aiperf:
-    """Sends loads to servers. tokenizer: directory of a tokenizer, which it wants to have."""
+    """Sends loads to servers. tokenizer: the directory of a tokenizer, which aiperf needs."""
 
     tokenizer: Path
     program: Path = AIPERF
@@ -68,11 +68,12 @@ class Aiperf:
     def run(
         self, url: str, bodies: Sequence[Mapping[str, Any]], concurrency: int
     ) -> dict[str, float]:
-        """Send the bodies in their order, `concurrency` at a time; return figures.
+        """Send the bodies in order with this concurrency; return figures.
 
-        Raises RuntimeError with its output where a request failed or has no figures.
+        Raises RuntimeError with its output if a request failed or has no figures.
         """
-        with tempfile.TemporaryDirectory(prefix="aiperf-") as made:  # its sockets' paths are short
+        # Its socket paths must be short.
+        with tempfile.TemporaryDirectory(prefix="aiperf-") as made:
             folder = Path(made)
             file = folder / "bodies.jsonl"
             file.write_text("".join(json.dumps(body) + "\n" for body in bodies))
@@ -107,7 +108,7 @@ class Aiperf:
             "dataset-sampling-strategy": "sequential",
             "request-count": count,
             "concurrency": concurrency,
-            # llama.cpp's server may close a connection that is about to be used again.
+            # llama.cpp's server can close a connection that is about to be used again.
             "connection-reuse-strategy": "never",
             "tokenizer": self.tokenizer,
             "random-seed": 1,
@@ -126,9 +127,9 @@ class Aiperf:
 def figures_of(
     report: Mapping[str, Any], records: Sequence[Mapping[str, Any]], count: int
 ) -> dict[str, float]:
-    """Return the figures of a report on `count` requests; times in milliseconds.
+    """Return the figures of a report on `count` requests, with times in milliseconds.
 
-    records: the metrics of each request. Raises RuntimeError where fewer have ended well.
+    records: the metrics of each request. Raises RuntimeError if fewer have ended well.
     """
     ended = report.get("request_count", {}).get("avg", 0)
     if ended != count or len(records) != count or report.get("error_summary"):

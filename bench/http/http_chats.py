@@ -1,6 +1,6 @@
 """Chats for servers over HTTP: a model whose every token is text, and bodies of requests.
 
-A load generator counts tokens by the text that comes. The weights are random, as in the other
+A load generator counts tokens by the text that arrives. The weights are random, as in the other
 benchmarks.
 """
 
@@ -24,7 +24,8 @@ _TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
 )
 
-# A token each, also where a vocabulary has a merge: llama.cpp wants one, and gets that of two "e".
+# Each letter is one token even if the vocabulary has a merge. llama.cpp needs a merge, and gets
+# that of two "e".
 _LETTERS = "abcdfghijklmnopqrstuvwxyz      "
 
 
@@ -41,21 +42,22 @@ def make_chat_model(shape: str, dtype: str) -> tuple[Path, Path]:
         end = config["vocab_size"] - 1
         write_checkpoint(directory, config | {"bos_token_id": end, "eos_token_id": end})
         write_large_tokenizer(directory, config["vocab_size"])
-        template.write_text(_TEMPLATE)  # last: it is complete
+        template.write_text(_TEMPLATE)  # is written last: the checkpoint is complete
     LLAMA_CPP.convert(directory, dtype)
     return directory, directory / LLAMA_CPP.model.format(dtype=dtype)
 
 
 def bodies_of(trace: Sequence[TraceRequest], seed: int) -> list[dict[str, Any]]:
-    """Return the body of each request: what is shared is the system prompt, the rest the question.
+    """Return the body of each request: the shared part is the system prompt, the rest the question.
 
-    Greedy, of as many tokens as the trace says. The system prompt is the same for every seed.
+    Sampling is greedy, with the trace's number of tokens. The system prompt is the same for every
+    seed.
     """
     return [_body(request, i, seed) for i, request in enumerate(trace)]
 
 
 def positions_of(load: Load) -> int:
-    """Return the most positions that a request of a load takes, in whole blocks of 64."""
+    """Return the most positions of a load's requests, in whole blocks of 64."""
     most = load.shared_tokens + load.own_tokens.most + load.new_tokens.most + _TEMPLATE_TOKENS
     return -(-most // 64) * 64
 

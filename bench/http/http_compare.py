@@ -43,8 +43,8 @@ from bench.serving.traces import draw
 Figures = Mapping[str, float]
 
 LIKELIEST = 20  # tokens that are compared
-# Two programs round weights and activations otherwise. Of 49,152 tokens, another model's likeliest
-# would share none.
+# Two programs round weights and activations differently. Another model would share none of its
+# likeliest tokens, out of 49,152.
 LEAST_IN_COMMON = 5
 MORE_IS_BETTER = ("tokens_per_s", "requests_per_s", *(f"good_{name}_per_s" for name in LIMITS))
 COMPARED = (
@@ -56,7 +56,7 @@ COMPARED = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured. requests: of a turn, but at least two for each that is sent at a time."""
+    """The plan of a measurement. requests: of a turn, but at least two per concurrent one."""
 
     model: Path
     concurrencies: Sequence[int]
@@ -66,22 +66,22 @@ class Plan:
     options: Mapping[str, Any]
 
     def bodies(self, concurrency: int, round_number: int) -> list[dict[str, Any]]:
-        """Return what is sent in one turn."""
+        """Return the bodies of one turn."""
         seed = 1000 * concurrency + round_number
         count = max(self.requests, 2 * concurrency)
         return bodies_of(draw(LOADS["mixed"].load, count, 1.0, seed), seed)
 
     @property
     def length(self) -> int:
-        """Positions that a sequence may have."""
+        """The positions that a sequence can have."""
         load = LOADS["mixed"].load
         return positions_of(load)
 
 
 def check_same_model(servers: Mapping[str, RunningServer], text: str) -> dict[str, Any]:
-    """Return what the servers say of a prompt: its tokens, and likely next ones in common.
+    """Return each server's view of a prompt: its tokens, and the likely next ones in common.
 
-    Ends the program where they serve different models.
+    Ends the program if they serve different models.
     """
     asked = {"model": "bench", "prompt": text, "max_tokens": 1, "temperature": 0}
     found = {
@@ -99,16 +99,16 @@ def check_same_model(servers: Mapping[str, RunningServer], text: str) -> dict[st
 
 
 def likeliest(logprobs: Mapping[str, Any]) -> set[str]:
-    """Return the texts of the likeliest first tokens, as completions or as chats tell them."""
+    """Return the texts of the likeliest first tokens, from completions or from chats."""
     if "content" in logprobs:
         return {one["token"] for one in logprobs["content"][0]["top_logprobs"]}
     return set(logprobs["top_logprobs"][0])
 
 
 def ratios(first: Figures, other: Figures) -> dict[str, float | None]:
-    """Return how far the first server is ahead of another: above 1, in each figure, it is.
+    """Return the lead of the first server over another: above 1, it is ahead in that figure.
 
-    None where the slower one has nothing at all: no request within the limits.
+    None if the slower server has no request within the limits.
     """
     found: dict[str, float | None] = {}
     for name in COMPARED:
@@ -151,7 +151,7 @@ def describe(name: str, figures: Figures) -> str:
 def measure(
     concurrency: int, plan: Plan, names: Sequence[str], generator: Aiperf, shown: Bar
 ) -> dict[str, Any]:
-    """Measure all servers with so many requests at a time; return one cell of the result."""
+    """Measure all servers with this concurrency; return one cell of the result."""
     model = ServedModel(plan.model, plan.n_threads, concurrency, plan.length)
     rounds: list[dict[str, dict[str, float]]] = []
     with ExitStack() as stack:
@@ -160,7 +160,7 @@ def measure(
             shown.now(f"{name}: loading")
             servers[name] = stack.enter_context(start_server(name, model, plan.options))
         warm = plan.bodies(concurrency, 999)[0]["messages"]
-        for server in servers.values():  # its first pass, and the system prompt
+        for server in servers.values():  # includes the first pass, and the system prompt
             server.ask("/v1/chat/completions", {"messages": warm, "max_tokens": 4})
         same = check_same_model(servers, warm[-1]["content"])
         for number in range(plan.rounds):

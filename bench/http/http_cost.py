@@ -35,14 +35,14 @@ from pybatcher import Batcher
 __all__ = ["Connection", "HttpTurn", "compare", "read_events"]
 
 
-# With its log-probability every token has an event, also one that has no text, as most that random
-# weights draw.
+# With its log-probability every token has an event, including tokens without text, which random
+# weights mostly sample.
 DRAWN = {"temperature": 0.0, "logprobs": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class HttpTurn:
-    """All streams once. first: seconds to the first token of each; cpu_s: CPU by process."""
+    """One turn of all streams. first: seconds to the first token of each; cpu_s: CPU by process."""
 
     seconds: float
     n_tokens: int
@@ -57,15 +57,15 @@ class HttpTurn:
 
 
 class Connection:
-    """A connection that is kept, for one request after another."""
+    """A keep-alive connection, for one request after another."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     async def stream(self, body: Mapping[str, Any]) -> tuple[int, int, float]:
-        """Ask for a completion that streams; return tokens, events with text, seconds to the first.
+        """Ask for a streamed completion; return tokens, events with text, seconds to the first.
 
-        Raises RuntimeError for an answer that is no stream.
+        Raises RuntimeError for an answer that is not a stream.
         """
         sent = json.dumps(body).encode()
         begin = time.monotonic()
@@ -79,13 +79,13 @@ class Connection:
         return await read_events(self._reader, begin)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._writer.close()
         await self._writer.wait_closed()
 
 
 async def read_events(reader: asyncio.StreamReader, begin: float) -> tuple[int, int, float]:
-    """Read a body in chunks to its end; return tokens, events with a choice, seconds to the first.
+    """Read a chunked body to its end; return tokens, events with a choice, seconds to the first.
 
     begin: `time.monotonic` of the request.
     """
@@ -173,7 +173,7 @@ async def measure(
             pids = {"caller": None, "front": server.pid, "worker": server.worker_pids[0]}
             own: list[float] = []
             turns: list[HttpTurn] = []
-            for number in range(rounds + 1):  # the first warms up
+            for number in range(rounds + 1):  # the first round warms up
                 turn = await take_turn(local, n_streams, tokens, number, {"caller": None}, **DRAWN)
                 shown.advance()
                 remote = await take_http_turn(connections, tokens, number, pids)
@@ -202,7 +202,7 @@ def main() -> None:
         "--option", action="append", default=[], metavar="NAME=VALUE", help="of both batchers"
     )
     a = parser.parse_args()
-    # Drafts depend on the moment at which a request comes: rounds would differ.
+    # Drafts depend on the moment at which a request arrives, so that rounds would differ.
     options = {"dtype": a.dtype, "max_draft_tokens": 0} | parse(a.option)
     run = describe_run()
     with bar(len(a.shapes) * 2 * (a.rounds + 1)) as shown:

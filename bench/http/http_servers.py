@@ -1,6 +1,6 @@
-"""Servers with OpenAI's API that `bench.http_compare` measures: ours, and llama.cpp's.
+"""The servers with OpenAI's API that `bench.http_compare` measures: pybatcher's and llama.cpp's.
 
-Both serve one GGUF file, from processes of their own. OpenVINO Model Server is not among them: no
+Both serve one GGUF file, in processes of their own. OpenVINO Model Server is missing, because no
 package index has it.
 """
 
@@ -27,12 +27,12 @@ from bench.serving.process_watch import cpu_seconds
 __all__ = ["LLAMA_SERVER", "SERVERS", "RunningServer", "ServedModel", "start_server"]
 
 LLAMA_SERVER = ROOT / ".venv-rivals/bin/llama-server"
-_TIMEOUT = 120.0  # seconds for a model to be loaded, or an answer
+_TIMEOUT = 120.0  # seconds for loading a model, or for an answer
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """What a server is to serve. length: most positions of one sequence."""
+    """The model to serve. length: the most positions of one sequence."""
 
     file: Path
     n_threads: int
@@ -41,14 +41,14 @@ class ServedModel:
 
     @property
     def n_ctx(self) -> int:
-        """Positions of all sequences together."""
+        """The positions of all sequences together."""
         return self.n_parallel * self.length
 
 
 def pybatcher_command(model: ServedModel, port: int, options: Mapping[str, Any]) -> list[str]:
-    """Return the command of `pybatcher serve`. options: of it, by their names.
+    """Return the command of `pybatcher serve`. options: its options, by name.
 
-    Without drafts: random weights repeat themselves more than texts do.
+    The server runs without drafts, because random weights repeat themselves more than texts do.
     """
     own: dict[str, Any] = {"n_threads": model.n_threads, "n_parallel": model.n_parallel}
     own |= {"n_ctx": model.n_ctx, "max_draft_tokens": 0, "log_level": "warning", **options}
@@ -59,9 +59,9 @@ def pybatcher_command(model: ServedModel, port: int, options: Mapping[str, Any])
 
 
 def llama_server_command(model: ServedModel, port: int, options: Mapping[str, Any]) -> list[str]:
-    """Return the command of `llama-server`. options: of ours, which it does not have.
+    """Return the command of `llama-server`. options: pybatcher's, which it does not have.
 
-    A slot for every sequence, each with all positions that one may take.
+    Every sequence has a slot with all positions that it can need.
     """
     sizes = {"--threads": model.n_threads, "--threads-batch": model.n_threads}
     sizes |= {"--parallel": model.n_parallel, "--ctx-size": model.n_ctx}
@@ -72,11 +72,11 @@ def llama_server_command(model: ServedModel, port: int, options: Mapping[str, An
 
 
 SERVERS = {"pybatcher": pybatcher_command, "llama-server": llama_server_command}
-"""The command of each, pybatcher's first."""
+"""The command of each server, pybatcher's first."""
 
 
 class RunningServer:
-    """A server that runs. url: of its API. command: what started it. pid: of its process."""
+    """A running server. url: the URL of its API. command: its command line. pid: its process."""
 
     def __init__(self, command: list[str], url: str, process: subprocess.Popen[bytes]) -> None:
         self.command, self.url, self._process = command, url, process

@@ -22,14 +22,14 @@ _NAMES: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def picture_name(kind: str, result: dict[str, Any]) -> str | None:
-    """Return the file name of a result's plot; None if its kind has none."""
+    """Return the file name of a result's plot. None: its kind has no plot."""
     return _NAMES[kind](result) if kind in _NAMES else None
 
 
 def draw_result(kind: str, result: dict[str, Any], folder: Path = PLOTS) -> str | None:
     """Draw the result's plot; return the file's name.
 
-    None for a kind without a plot, and, with a message on stderr, without matplotlib.
+    Returns None for a kind without a plot, and without matplotlib, with a message on stderr.
     """
     name = picture_name(kind, result)
     if name is None:

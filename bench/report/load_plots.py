@@ -93,7 +93,7 @@ def frontier(result: dict[str, Any], path: Path) -> None:
             axis.annotate(
                 point["name"], (x, y), xytext=(4, -10), textcoords="offset points", fontsize=8
             )
-            label = "_"  # once in the legend
+            label = "_"  # the legend has it once
     axis.axhline(result["decode_only_s"] * 1e3, color="k", lw=0.6, ls=":")
     axis.set_xlabel("TTFT of the long prompt, s")
     axis.set_ylabel("ITL p99 of the streams beside it, ms")
@@ -137,4 +137,4 @@ PICTURES: dict[str, Callable[[dict[str, Any], Path], None]] = {
     "soak": soak,
     **sidecar_plots.PICTURES,
 }
-"""By kind of result."""
+"""The plot functions by kind of result."""

@@ -179,11 +179,11 @@ KINDS: dict[str, tuple[str, Callable[[Result], Lines]]] = {
     "soak": ("soak", _soak),
     **sidecar_tables.KINDS,
 }
-"""By kind of result, the names of its files and the section of one result."""
+"""The name pattern of the files and the function for one section, by kind of result."""
 
 
 def sections(results: Mapping[str, Sequence[Result]], drawn: Sequence[str]) -> Lines:
-    """Return one section per result, with its plot where it has one."""
+    """Return one section per result, with its plot if it has one."""
     lines: Lines = []
     for kind, (_, section) in KINDS.items():
         for result in results.get(kind, ()):

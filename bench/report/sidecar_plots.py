@@ -22,7 +22,7 @@ def chaos(result: dict[str, Any], path: Path) -> None:
     for kind in dict.fromkeys(fault["kind"] for fault in result["blows"]):
         for i, fault in enumerate(b for b in result["blows"] if b["kind"] == kind):
             colour = _COLOURS.get(kind, "k")
-            label = kind if not i else "_"  # once in the legend
+            label = kind if not i else "_"  # the legend has it once
             axis.axvline(fault["at"], color=colour, lw=0.8, label=label)
             axis.axvspan(fault["at"], fault["at"] + fault["pause"], color=colour, alpha=0.12, lw=0)
     axis.set_xlabel("seconds")
@@ -66,4 +66,4 @@ def hold(result: dict[str, Any], path: Path) -> None:
 
 
 PICTURES: dict[str, Callable[[dict[str, Any], Path], None]] = {"chaos": chaos, "hold": hold}
-"""By kind of result."""
+"""The plot functions by kind of result."""

@@ -143,4 +143,4 @@ KINDS: dict[str, tuple[str, Callable[[Result], Lines]]] = {
     "chaos": ("chaos-*", _chaos),
     "hostile": ("hostile", _hostile),
 }
-"""By kind of result, the names of its files and the section of one result."""
+"""The name pattern of the files and the function for one section, by kind of result."""

@@ -100,9 +100,10 @@ def _versions(results: Sequence[Result]) -> str:
 def summary(
     results: Sequence[Result], plot: str | None, held: Mapping[str, Sequence[Result]]
 ) -> Lines:
-    """The section of the README: a plot, and our speed as a ratio to the best of the others.
+    """Return the section of the README: a plot, and pybatcher's speed relative to the best other
+    engine.
 
-    held: results of engines that were held to an instruction set, by its name.
+    held: the results of engines that were restricted to an instruction set, by its name.
     """
     measures = _measures(results)
     rivals = dict.fromkeys(
@@ -155,7 +156,7 @@ def _latency_name(figure: str) -> str:
 
 
 def _latency(figure: str, value: float) -> str:
-    """Return a latency in seconds, of gaps between tokens in milliseconds."""
+    """Return a latency in seconds, or in milliseconds for gaps between tokens."""
     return number(value * 1e3 if figure.startswith("itl") else value)
 
 
@@ -318,7 +319,7 @@ def everything(
     plots: Sequence[str],
     held: Mapping[str, Sequence[Result]],
 ) -> Lines:
-    """The generated part of docs/benchmarks.md. held: of `summary`."""
+    """Return the generated part of docs/benchmarks.md. held: as in `summary`."""
     lines = [
         "## Results",
         "",

@@ -24,7 +24,7 @@ BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
 
 def put_between_marks(file: Path, lines: Sequence[str]) -> None:
-    """Replace what is between the marks of a Markdown file; ends the program if it has none."""
+    """Replace the text between the marks of a Markdown file; ends the program if it has none."""
     before, begin, rest = file.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -34,7 +34,7 @@ def put_between_marks(file: Path, lines: Sequence[str]) -> None:
 
 
 def plot(results: dict[str, list[dict[str, Any]]], folder: Path) -> list[str]:
-    """Draw what there are results for; names of the files."""
+    """Draw the plots of all results; return the names of the files."""
     try:
         from bench.report import plots
     except ImportError as error:

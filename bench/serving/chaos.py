@@ -44,7 +44,7 @@ from pybatcher import AnyBatcher, Batcher, Client, Completion, Piece, PybatcherE
 __all__ = ["BIN", "Callers", "reproducible_part", "stream_request"]
 
 BIN = 0.1  # seconds per point of the plot
-_MAX_WRONG = 100  # descriptions of wrong streams; then the callers end
+_MAX_WRONG = 100  # descriptions of wrong streams, after which the callers end
 
 
 def stream_request(i: int, n_tokens: int) -> tuple[Any, dict[str, Any]]:

@@ -41,13 +41,13 @@ from pybatcher import Batcher
 __all__ = ["Mixed", "MixedTimes", "figures", "serve_mixed", "summary"]
 
 
-_GENERATING = 16  # tokens that every stream has before the long prompt comes
-_WARM_UP = 1024  # most tokens of the long prompt that comes before the one that counts
+_GENERATING = 16  # tokens of every stream before the long prompt arrives
+_WARM_UP = 1024  # the most tokens of the long prompt that warms up
 
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """Streams that have `n_prompt` tokens behind them, and a long prompt that comes among them."""
+    """Streams with `n_prompt` tokens each, and a long prompt that arrives among them."""
 
     n_streams: int
     n_prompt: int
@@ -56,19 +56,19 @@ class Mixed:
 
     @property
     def most_tokens(self) -> int:
-        """Of a stream: one for each token of the long prompt, if they come one a step."""
+        """The most tokens of a stream: one for each token of the long prompt, at one per step."""
         return 2 * _GENERATING + self.long_prompt
 
     @property
     def positions(self) -> int:
-        """KV that it takes, in whole blocks."""
+        """The KV positions that it needs, in whole blocks."""
         lengths = [self.n_prompt + self.most_tokens] * self.n_streams + [self.long_prompt]
         return sum(-(-length // 256) * 256 for length in lengths)
 
 
 @dataclass(frozen=True, slots=True)
 class MixedTimes:
-    """When things happened, on one clock: the long prompt came and had its first token; tokens."""
+    """The times of events, on one clock: arrival and first token of the long prompt; all tokens."""
 
     came: float
     answered: float
@@ -76,7 +76,7 @@ class MixedTimes:
 
 
 async def serve_mixed(batcher: Batcher, load: Mixed) -> MixedTimes:
-    """Streams go on until the long prompt has its first token."""
+    """Run the streams until the long prompt has its first token."""
     rng_seed = load.seed * 1000
     times: list[list[float]] = [[] for _ in range(load.n_streams)]
     all_generate, over = asyncio.Event(), asyncio.Event()
@@ -103,7 +103,7 @@ async def serve_mixed(batcher: Batcher, load: Mixed) -> MixedTimes:
 
 
 def figures(seen: MixedTimes) -> dict[str, float]:
-    """Seconds: gaps that end while the prompt is computed, those before it came, its TTFT."""
+    """Return, in seconds, the gaps that end during the prompt, the gaps before it, and its TTFT."""
     before, beside = [], []
     for times in seen.streams:
         for sooner, later in pairwise(times):
@@ -122,7 +122,7 @@ def figures(seen: MixedTimes) -> dict[str, float]:
 
 
 async def measure(checkpoint: Path, options: dict[str, Any], load: Mixed) -> dict[str, float]:
-    """One turn on a batcher of its own, which has seen streams and a prompt before."""
+    """Measure one turn on a batcher of its own, after a warm-up with streams and a prompt."""
     async with Batcher(checkpoint, **options) as batcher:
         # A scheduler that fits a model of step times needs such steps first.
         warm_up = min(load.long_prompt, _WARM_UP)
@@ -133,7 +133,7 @@ async def measure(checkpoint: Path, options: dict[str, Any], load: Mixed) -> dic
 def summary(
     settings: dict[str, Any], rounds: Sequence[dict[str, float]], no_cap: Sequence[dict[str, float]]
 ) -> dict[str, Any]:
-    """Medians of the rounds; of ratios to the turn without a cap, and to the target, as well."""
+    """Return medians of the rounds, and of ratios to the turn without a cap and the target."""
     point: dict[str, Any] = settings | {
         name: statistics.median(figures[name] for figures in rounds) for name in rounds[0]
     }
@@ -148,7 +148,7 @@ def summary(
 
 
 def describe(point: dict[str, Any]) -> str:
-    """A line for people."""
+    """Return a point as one line of text."""
     text = (
         f"{point['name']:>16}: ITL p50 {point['itl_p50_s'] * 1e3:.1f}, "
         f"p99 {point['itl_p99_s'] * 1e3:.1f} ms; TTFT of the long prompt "

@@ -1,12 +1,12 @@
-"""Measure an open-loop load: requests arrive at their times, whatever is still unanswered.
+"""Measure an open-loop load: requests arrive at their times, however many are unanswered.
 
     .venv/bin/python -m bench.load llama-3.2-1b --rate 0.5,1,2 --slo ttft=1.0,itl=0.2
     .venv/bin/python -m bench.load llama-3.2-1b --trace requests.jsonl --policy n_batch=256
 
-Poisson arrivals of a named load (loads.py), or those of a file (traces.py), are sent to
-a `Batcher`. Times count from when a request was due, not from when it was sent. Goodput is the
-number of requests a second that met the SLO; a refused request did not. Each rate and policy has
-its own batcher. Results go to bench/results/load-*.json and docs/plots/.
+The requests are Poisson arrivals of a named load (loads.py), or those of a file (traces.py), and
+are sent to a `Batcher`. Times count from when a request was due, not from when it was sent. Goodput
+is the number of requests a second that met the SLO; a refused request did not. Each rate and policy
+has its own batcher. Results go to bench/results/load-*.json and docs/plots/.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def serve(
 
     None for a refused request. Any other error ends the run.
     """
-    start = time.monotonic()  # the clock that tokens are stamped with
+    start = time.monotonic()  # the clock of the tokens' time stamps
 
     async def one(request: TraceRequest, prompt: list[int]) -> Times | None:
         options: dict[str, Any] = {"priority": request.priority} if request.priority else {}
@@ -145,7 +145,8 @@ def main() -> None:
     rates = [float(rate) for rate in a.rate.split(",")]
     traces = {rate: trace_from(a, rate) for rate in (rates if a.trace is None else rates[:1])}
     checkpoint = make_checkpoint(a.shape)
-    # Random weights repeat themselves more than texts do: too many drafts would be accepted.
+    # Random weights repeat themselves more than texts do, so that too many drafts would be
+    # accepted.
     engine = {"dtype": a.dtype, "n_threads": a.threads, "max_draft_tokens": 0}
     engine["weights_cache"] = checkpoint.parent / "packed"
     rows = []

@@ -24,11 +24,11 @@ class NamedLoad:
 _ROOMY = {"n_ctx": 65_536, "n_parallel": 32}
 
 LOADS = {
-    # Turns of a conversation: all different, with lengths as people write.
+    # Turns of different conversations, with lengths as people write them.
     "chat": NamedLoad(
         Load(own_tokens=Lengths(200, 1.0, 4096), new_tokens=Lengths(100, 0.8, 1024)), _ROOMY
     ),
-    # Chats with one system prompt: most are short, some long, of what is asked and of what is said.
+    # Chats with one system prompt. Most questions and answers are short, some are long.
     "mixed": NamedLoad(
         Load(
             own_tokens=Lengths(100, 1.2, 1536), new_tokens=Lengths(32, 0.8, 192),
@@ -36,11 +36,11 @@ LOADS = {
         ),
         _ROOMY,
     ),
-    # Questions with short answers: a million of them are simulated in minutes.
+    # Questions with short answers: a million of them can be simulated in minutes.
     "short": NamedLoad(
         Load(own_tokens=Lengths(60, 0.8, 1024), new_tokens=Lengths(12, 0.7, 128)), _ROOMY
     ),
-    # Applications with a long prompt of their own and a little that is new.
+    # Applications with a long prompt of their own and a short new part.
     "agents": NamedLoad(
         Load(
             own_tokens=Lengths(80, 0.7, 1024), new_tokens=Lengths(60, 0.6, 512),
@@ -48,7 +48,7 @@ LOADS = {
         ),
         _ROOMY,
     ),
-    # Many applications, more than the KV cache of one replica holds the beginnings of.
+    # Many applications, whose common prompts do not all fit into one replica's KV cache.
     "fleet": NamedLoad(
         Load(
             own_tokens=Lengths(60, 0.7, 512), new_tokens=Lengths(12, 0.6, 64),
@@ -56,7 +56,7 @@ LOADS = {
         ),
         _ROOMY,
     ),
-    # Eight customers, three urgencies.
+    # Eight customers with three priorities.
     "tenants": NamedLoad(
         Load(
             own_tokens=Lengths(200, 1.0, 4096), new_tokens=Lengths(60, 0.8, 512),
@@ -64,8 +64,8 @@ LOADS = {
         ),
         _ROOMY,
     ),
-    # Memory for a handful of sequences, and every request asks for far more output than comes. Half
-    # begin alike, so that what it costs to take KV away differs from one to the other.
+    # Memory for a handful of sequences. Every request asks for far more output than it gets. Half
+    # of them have a common beginning, so that the cost of preemption differs between requests.
     "starved": NamedLoad(
         Load(
             own_tokens=Lengths(150, 0.8, 768), new_tokens=Lengths(120, 0.9, 768), max_tokens=768,
@@ -84,7 +84,7 @@ def add_load_arguments(parser: argparse.ArgumentParser, *, requests: int) -> Non
 
 
 def trace_from(arguments: argparse.Namespace, rate: float) -> list[TraceRequest]:
-    """Return the requests that the arguments name; `rate` a second where they are drawn."""
+    """Return the requests that the arguments name. rate: of generated ones, per second."""
     if arguments.trace is not None:
         return read_trace(arguments.trace)
     load = LOADS[arguments.load].load

@@ -69,7 +69,7 @@ def resource_usage() -> ResourceUsage:
     """Return this process's resources. Call it on a running loop."""
     return ResourceUsage(
         rss_mib=rss_mib(),
-        files=len(os.listdir(_PROCESS / "fd")) - 1,  # listing the folder has one open
+        files=len(os.listdir(_PROCESS / "fd")) - 1,  # the listing itself opens one descriptor
         threads=len(os.listdir(_PROCESS / "task")),
         tasks=len(asyncio.all_tasks()),
     )

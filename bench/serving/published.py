@@ -33,10 +33,10 @@ from pybatcher import Batcher
 __all__ = ["PUBLISHED_SCALING", "PUBLISHED_TABLE", "at_once", "scaling", "table_figures"]
 
 PUBLISHED_TABLE = {"ttft_p50_s": 0.143, "itl_p99_s": 0.150, "tokens_per_s": 254.0}
-"""Of 32 prompts x 8 tokens, GPT-2 on a CPU, after their change."""
+"""The figures for 32 prompts of 8 tokens each, with GPT-2 on a CPU, after their change."""
 
 PUBLISHED_SCALING = {1: 30.0, 8: 200.0, 16: 350.0}
-"""Sequences, tokens a second."""
+"""Tokens a second by the number of sequences."""
 
 _PROMPTS, _TOKENS = 32, 8
 

@@ -184,7 +184,7 @@ def main() -> None:
     )
     a = parser.parse_args()
     sizes = [int(size) for size in a.streams.split(",")]
-    # Drafts depend on the moment at which a request comes: rounds would differ.
+    # Drafts depend on the moment at which a request arrives, so that rounds would differ.
     options = {"dtype": a.dtype, "max_draft_tokens": 0} | parse(a.option)
     run = describe_run()
     with bar(len(a.shapes) * len(sizes) * 2 * (a.rounds + 1)) as shown:

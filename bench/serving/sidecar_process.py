@@ -22,7 +22,7 @@ from pybatcher.errors import PybatcherError
 
 __all__ = ["Sidecar", "is_gone", "open_sidecar"]
 
-_TIMEOUT = 120.0  # seconds for a model to be loaded, or a process to end
+_TIMEOUT = 120.0  # seconds for loading a model, or for the end of a process
 
 
 class Sidecar:
@@ -72,7 +72,8 @@ class Sidecar:
         """Wait until the model is loaded. Raises RuntimeError with the log if that fails."""
         end = time.monotonic() + _TIMEOUT
         while self.is_alive and time.monotonic() < end:
-            with suppress(PybatcherError):  # not started yet, or the log will have the error
+            # It has not started yet, or the log will contain the error.
+            with suppress(PybatcherError):
                 async with Client(self.socket, connect_timeout=1.0) as client:
                     await client.tokenize("ready?")
                     return

@@ -117,7 +117,7 @@ class Soak:
         while self._is_busy() and self._now() < end:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
         gc.collect()
-        await asyncio.sleep(0.05)  # collected streams are cancelled by a message
+        await asyncio.sleep(0.05)  # a message cancels collected streams
         cpu, begin = time.process_time(), time.monotonic()
         await asyncio.sleep(self._pause)
         share = (time.process_time() - cpu) / (time.monotonic() - begin)

@@ -97,7 +97,7 @@ class Callers:
     async def _drop(self) -> str:
         stream = self._batcher.stream(self._prompt(), **self._options())
         await anext(stream, None)
-        return "dropped"  # never closed: the garbage collector takes the stream
+        return "dropped"  # is never closed: the garbage collector takes the stream
 
     async def _never_read(self) -> str:
         self._batcher.stream(self._prompt(), **self._options())
@@ -122,4 +122,4 @@ KINDS: dict[str, Callable[[Callers], Awaitable[str]]] = {
     "never read": Callers._never_read,
     "too long": Callers._too_long,
 }
-"""What a caller does."""
+"""The kinds of callers."""

@@ -2,7 +2,7 @@
 
     python -m bench.watched_server '{"socket": "/run/user/1000/p.sock", "n_ctx": 4096}'
 
-serves as `pybatcher serve` does, until SIGTERM; then it prints percentiles of the lag as JSON.
+serves like `pybatcher serve` until SIGTERM. Then it prints percentiles of the lag as JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`CoarseReplica`: a replica by the work of its requests alone, without steps."""
+"""`CoarseReplica`: a model of a replica by the work of its requests, without steps."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["CoarseReplica"]
 
 
 class CoarseReplica:
-    """Requests in the order they come: each waits for the work before it.
+    """Serves requests in the order of arrival: each waits for the work before it.
 
-    Work is the costs of the prompt's tokens that are not cached, and of the output's, whose steps
-    are shared by all that run. The cache is a list of blocks by their last use. What it leaves out:
-    the order inside a step, chunks of prompts, preemption.
+    The work is the cost of the prompt's uncached tokens and of the output's tokens, whose steps all
+    running requests share. The cache is a list of blocks by their last use. The model leaves out
+    the order inside a step, chunks of prompts, and preemption.
 
-    capacity: blocks of the KV cache. tell: as of `ScheduledReplica`.
+    capacity: blocks of the KV cache. tell: as in `ScheduledReplica`.
     """
 
     def __init__(
@@ -34,13 +34,13 @@ class CoarseReplica:
         self._trace, self._costs, self._tell = trace, costs, tell
         self._n_parallel = n_parallel
         self._held = HeldPrefixes(capacity)
-        self._ends: list[tuple[float, int]] = []  # heap, by time
+        self._ends: list[tuple[float, int]] = []  # a heap by time
         self._free_at = 0.0
         self.busy_seconds = 0.0
         self.cached_tokens = 0
 
     def submit(self, index: int, hashes: Sequence[int], at: float) -> float:
-        """Take a request. Return its end."""
+        """Accept a request. Return its end."""
         request, costs = self._trace[index], self._costs
         cached = min(self._held.matched(hashes) * BLOCK, request.prompt_tokens - 1)
         self._held.use(hashes)

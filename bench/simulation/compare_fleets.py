@@ -1,4 +1,4 @@
-"""`compare_fleets`: policies of routing on one trace, a process each."""
+"""`compare_fleets`: runs routing policies on one trace, each in its own process."""
 
 from __future__ import annotations
 

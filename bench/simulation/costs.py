@@ -84,7 +84,7 @@ def capacity(costs: StepCosts, trace: Sequence[TraceRequest], n_parallel: int, n
 
 
 def read_costs(name: str, folder: Path = RESULTS) -> tuple[StepCosts, dict[str, Any]]:
-    """Return a kept fit, by SHAPE-DTYPE or file name, and the file's other fields."""
+    """Return a stored fit, by SHAPE-DTYPE or file name, and the file's other fields."""
     path = Path(name) if name.endswith(".json") else folder / f"costs-{name}.json"
     if not path.exists():
         there = [file.stem.removeprefix("costs-") for file in sorted(folder.glob("costs-*.json"))]

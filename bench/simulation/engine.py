@@ -57,9 +57,9 @@ class KvBookkeeping(_core.KvCache):
 class SimulatedEngine:
     """Steps over a `KvBookkeeping`. A token is a hash of its position and of its request.
 
-    A request ends as its trace says, with an end token where it asked for more.
+    A request ends as in its trace, with an end token if it asked for more.
 
-    preemptions: times that a request continued with less KV than it had before.
+    preemptions: the number of times that a request continued with less KV than before.
     recomputed_tokens: rows for tokens that had been computed before.
     """
 

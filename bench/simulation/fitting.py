@@ -51,7 +51,7 @@ def measure_steps(
     seeds = count(1)
 
     def step(decode: Sequence[int], prefill: Sequence[tuple[int, int]], lengths: list[int]) -> None:
-        """lengths: of each sequence, kept up to date. Each prefill is (place, rows)."""
+        """lengths: the length of each sequence, kept up to date. Each prefill is (place, rows)."""
         entries = [StepEntry(ids[i], (i + 1,), True) for i in decode]
         for i, rows in prefill:
             tokens = tuple(random_tokens(rows, seed=next(seeds)))
@@ -73,7 +73,7 @@ def measure_steps(
 
     ids = [engine.seq_new() for _ in range(SEQUENCES)]
     lengths = [0] * SEQUENCES
-    step([], [(0, 32)], lengths)  # warm-up: the first pass has one-time costs
+    step([], [(0, 32)], lengths)  # warms up, because the first pass has one-time costs
     measured.clear()
     for context in CONTEXTS:
         for place in range(SEQUENCES):

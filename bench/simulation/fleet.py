@@ -1,4 +1,4 @@
-"""Replicas of the real scheduler in virtual time, and what routes requests to them."""
+"""Replicas of the real scheduler in virtual time, with a router."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ _UNUSED = {"max_draft_tokens": 0, "max_prefixes": 0}
 
 
 class FleetReplica(Protocol):
-    """One replica in virtual time. in_flight: its requests; tokens: theirs, prompts and outputs."""
+    """One replica in virtual time. in_flight: its requests; tokens: their prompts and outputs."""
 
     busy_seconds: float
     cached_tokens: int
 
     def submit(self, index: int, hashes: Sequence[int], at: float) -> float | None:
-        """Take a request. Return when something of it ends, if that was not known before."""
+        """Accept a request. Return the next end of work, if it was not known before."""
 
     def advance(self, now: float) -> float | None:
-        """End what ends now. Return when the next thing ends; None: nothing is under way."""
+        """End the work that ends now. Return the next end; None: nothing is in progress."""
 
 
 class ScheduledReplica:
-    """The real scheduler and the engine's own KV bookkeeping; steps take what `costs` says.
+    """The real scheduler and the engine's own KV bookkeeping; `costs` gives the time of steps.
 
-    tell: called with the place of a request in the trace, and whether it ends, for each token.
+    tell: called for each token with the request's place in the trace, and whether it ends.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class ScheduledReplica:
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens of prompts that were found in the cache."""
+        """Prompt tokens that were found in the cache."""
         return self._scheduler.statistics().cached_tokens
 
     def submit(self, index: int, hashes: Sequence[int], at: float) -> float | None:
-        """Take a request. Return the end of the step that begins, if the replica was idle."""
+        """Accept a request. Return the end of the step that begins, if the replica was idle."""
         asked = self._trace[index]
         request = Request(
             request_id=index,
@@ -85,7 +85,7 @@ class ScheduledReplica:
         return None if self._result is not None else self._begin(at)
 
     def advance(self, now: float) -> float | None:
-        """End the step under way, and begin the next. Return its end."""
+        """End the step in progress, and begin the next. Return its end."""
         assert self._result is not None
         result, self._result = self._result, None
         for event in self._scheduler.apply(result, now):
@@ -104,9 +104,9 @@ class ScheduledReplica:
 
 
 class Fleet:
-    """Requests of a trace, routed to replicas that run side by side.
+    """Requests of a trace, routed to replicas that run in parallel.
 
-    make: a replica, of the function that it tells its tokens.
+    make: makes a replica from the function that receives its tokens.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Fleet:
         self._trace, self._seed, self._on_end = trace, seed, on_end
         self._routing = routing
         self._replicas = [make(self._told) for _ in range(n_replicas)]
-        self._ends: list[tuple[float, int]] = []  # heap
+        self._ends: list[tuple[float, int]] = []  # a heap
         self._of = array("l", [0]) * len(trace)  # the replica of each request
         self._first = array("d", [math.nan]) * len(trace)
         self._tokens = 0
@@ -186,13 +186,13 @@ class Fleet:
             self._on_end()
 
     def _hashes_of(self, request: TraceRequest, index: int) -> Sequence[int]:
-        """Return the hashes of a prompt's blocks; those of a group's beginning are made once."""
+        """Return the hashes of a prompt's blocks. Those of a group's beginning are made once."""
         n_shared = request.shared_tokens // BLOCK
         key = (request.group, request.shared_tokens)
         if n_shared and key not in self._group_hashes:
             tokens = prompt_of(request, index, self._seed)
             self._group_hashes[key] = tuple(prefix_hashes(tokens, None, n_shared))
         shared = self._group_hashes.get(key, ()) if n_shared else ()
-        # Nobody else has this prompt's own tokens: any numbers of its own will do for them.
+        # No other request has this prompt's own tokens, so that any unique numbers are correct.
         n_own = request.prompt_tokens // BLOCK - n_shared
         return (*shared, *range((index + 1) << 20, ((index + 1) << 20) + n_own))

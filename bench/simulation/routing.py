@@ -1,4 +1,4 @@
-"""Policies that choose the replica of a request, by what a router knows."""
+"""Policies that choose the replica of a request from the knowledge of a router."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pybatcher.ray.prefix_index import PrefixIndex
 __all__ = ["POLICIES", "Routing"]
 
 POLICIES = ("round robin", "least requests", "least tokens", "prefix")
-"""The names of policies; "prefix" may have an imbalance after it: "prefix 4"."""
+"""The names of policies; "prefix" can have an imbalance after it: "prefix 4"."""
 
 _REPORT_PERIOD = 1.0
 
 
 class Routing:
-    """One policy, and the state that it needs.
+    """One policy and its state.
 
-    "prefix" is the choice of `pybatcher.ray`: the same function over the same index, which replicas
-    report to once a second.
+    "prefix" is the choice of `pybatcher.ray`: the same function over the same index, with reports
+    from the replicas once a second.
 
     capacity: blocks of a replica's KV cache.
     """
@@ -36,7 +36,7 @@ class Routing:
         self._to_report: set[int] = set()
 
     def at(self, now: float) -> None:
-        """Let replicas report whose time has come."""
+        """Let the replicas report that are due."""
         if self._name != "prefix" or now < self._next_report:
             return
         self._next_report = now + _REPORT_PERIOD
@@ -58,7 +58,7 @@ class Routing:
         return ranked(self.in_flight, matched, imbalance=self._imbalance, turn=self._turn)[0]
 
     def began(self, place: int, hashes: Iterable[int], tokens: int) -> None:
-        """Note a request that was sent to a replica. tokens: of its prompt and its output."""
+        """Note a request that was sent to a replica. tokens: its prompt and its output."""
         self.in_flight[place] += 1
         self._tokens[place] += tokens
         if self._name == "prefix":

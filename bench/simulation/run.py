@@ -82,7 +82,7 @@ def _params(max_tokens: int) -> SamplingParams:
 
 def open_bookkeeping(engine: EngineConfig, config: SchedulerConfig) -> KvBookkeeping:
     """Return the KV bookkeeping of an engine with these options."""
-    # Shared prefixes take sequences of their own, beside those of requests.
+    # Shared prefixes take sequences of their own, in addition to those of requests.
     n_prefixes: int = config.max_prefixes
     return KvBookkeeping(
         n_ctx=engine.n_ctx,

@@ -45,13 +45,13 @@ def scheduler_cost(
     }
     simulation = Simulation(trace, roomy | dict(options), StepCosts(0.01, 0.0, 0.0, 0.0, 0.0))
     running = 0
-    while running < n_sequences:  # prompts first
+    while running < n_sequences:  # the prompts come first
         simulation.step()
         running = simulation.scheduler.statistics().running
     simulation.step()
     times = simulation.times = SchedulerTimes()
     gc.collect()
-    gc.freeze()  # queued requests are long-lived; scanning them would be timed
+    gc.freeze()  # a collection would scan the long-lived queued requests within the measured time
     try:
         for _ in range(n_steps):
             simulation.step()

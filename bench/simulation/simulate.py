@@ -129,7 +129,7 @@ def simulate(a: argparse.Namespace) -> None:
         probe = draw(preset.load, 1000, 1.0, a.seed)
         rate = rate or a.share * capacity(costs, probe, engine.n_parallel, engine.n_ctx)
         trace = trace_from(a, rate)
-    gc.freeze()  # else every collection would scan the trace, within the measured time
+    gc.freeze()  # otherwise every collection would scan the trace within the measured time
     rows = []
     with bar(len(policies) * len(trace)) as progress:
         for name, options in policies.items():
@@ -154,7 +154,7 @@ def simulate(a: argparse.Namespace) -> None:
 
 
 def simulate_fleet(a: argparse.Namespace) -> None:
-    """Run every policy of routing on one trace, for the kinds of replicas that are asked for."""
+    """Run every routing policy on one trace, for the requested kinds of replicas."""
     run = describe_run()
     costs, kept = read_costs(a.costs)
     preset = LOADS[a.load]

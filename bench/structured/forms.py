@@ -1,12 +1,11 @@
-"""Measure what outputs with a form cost: throughput, speed of fixed keys, time to the first token.
+"""Measure the cost of structured output: throughput, speed of fixed keys, time to first token.
 
     .venv/bin/python -m bench.forms
 
-A model of random weights in the shape of smollm2-135m, with a vocabulary of 128,256 tokens. In
-turns: streams of which half are under a JSON schema, and the same without; one output whose schema
-fixes its keys, and one of as many tokens without; first tokens under a schema that is known, and
-without.
-Results go to bench/results/forms-*.json.
+The model has random weights in the shape of smollm2-135m, with a vocabulary of 128,256 tokens. The
+measurements take turns: streams, half of them under a JSON schema, and the same without; one output
+whose schema fixes its keys, and one of as many tokens without; first tokens under a known schema,
+and without. Results go to bench/results/forms-*.json.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from bench.engines.interface import random_tokens
 from pybatcher import Batcher
 
 VOCAB = 128_256
-# Of many items, so that outputs of random weights have as many tokens as are asked for.
+# The schema has many items, so that outputs of random weights have as many tokens as requested.
 OPEN = {
     "type": "array",
     "items": {
@@ -60,9 +59,9 @@ def make_model(shape: str) -> Path:
 
 
 def write_large_tokenizer(directory: Path, n_vocab: int = VOCAB) -> None:
-    """Write a tokenizer of bytes and of random words, some of them with a blank before.
+    """Write a tokenizer of bytes and random words, some of them with a leading space.
 
-    n_vocab: its tokens, of which the last one ends a text.
+    n_vocab: the number of tokens, of which the last one ends a text.
     """
     rng = np.random.default_rng(0)
     vocabulary = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
@@ -79,7 +78,7 @@ def write_large_tokenizer(directory: Path, n_vocab: int = VOCAB) -> None:
 
 
 async def throughput(batcher: Batcher, n_streams: int, n_forms: int, n_new: int) -> float:
-    """Return the tokens a second of streams of which `n_forms` have a form."""
+    """Return the tokens a second of streams, of which `n_forms` have a schema."""
 
     async def caller(i: int) -> int:
         form = {"json_schema": OPEN} if i % 2 == 1 and i // 2 < n_forms else {"ignore_eos": True}
@@ -97,8 +96,8 @@ async def throughput(batcher: Batcher, n_streams: int, n_forms: int, n_new: int)
 async def fixed_keys(batcher: Batcher, seed: int) -> tuple[float, float]:
     """Return the tokens a second of a schema that fixes its keys, and of as many tokens without.
 
-    Both are drawn at temperature 1: greedy text of random weights goes round in circles, which
-    are drafted.
+    Both are sampled at temperature 1, because greedy text of random weights repeats itself and is
+    drafted.
     """
     prompt = random_tokens(32, seed)
     drawn: dict[str, Any] = {"temperature": 1.0, "seed": seed}
@@ -118,7 +117,7 @@ async def fixed_keys_of_the_shipped_model(threads: int, rounds: int) -> float:
 
 
 async def first_token(batcher: Batcher, seed: int) -> tuple[float, float]:
-    """Return the milliseconds to the first token under a schema that is known, and without."""
+    """Return the milliseconds to the first token under a known schema, and without."""
     times = []
     for form in ({"json_schema": OPEN}, {}):
         made = await batcher.generate(random_tokens(32, seed), max_tokens=1, **form)

@@ -111,7 +111,7 @@ async def measure(model: Path, a: argparse.Namespace) -> dict[str, Any]:
                     turns.append((ours, theirs))
                     told = f"pybatcher {ours[0]:.1f} tokens/s, llama.cpp {theirs[0]:.1f}"
                     print(f"{name}, round {i}: {told}", file=sys.stderr, flush=True)
-                turns = turns[1:]  # the first one compiles
+                turns = turns[1:]  # the first turn compiles
                 found[name] = {
                     what: {
                         "pybatcher": statistics.median(ours[k] for ours, _ in turns),

@@ -1,4 +1,4 @@
-"""Outputs under JSON schemas: drawn through a batcher, judged by `jsonschema` and by the mask."""
+"""Outputs under JSON schemas: sampled by a batcher, checked with `jsonschema` and with the mask."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from pybatcher.text.grammars import GrammarCompiler
 __all__ = ["Masks", "Output", "Refused", "SchemaOutputs", "judge", "reason"]
 
 PROMPT = "Once upon a time"
-_DIGITS = 5000  # of exact arithmetic: more than a finished output has
+_DIGITS = 5000  # digits of exact arithmetic: more than a finished output has
 
 
 @dataclass
 class Output:
-    """One output under a schema: its text and tokens, and why it ended."""
+    """One output under a schema: its text, its tokens, and its finish reason."""
 
     schema: int
     seed: int
@@ -42,7 +42,7 @@ class Output:
 
 @dataclass
 class Refused:
-    """A request that got no output. said: by the typed error."""
+    """A request that got no output. said: the message of the typed error."""
 
     schema: int
     seed: int
@@ -65,9 +65,9 @@ class SchemaOutputs:
         at_once: int,
         **options: Any,
     ) -> None:
-        """Draw an output of each schema with each seed, of so many schemas at once.
+        """Sample an output of each schema with each seed, with a limit on concurrent schemas.
 
-        A schema's seeds come one after the other, so that it is compiled once.
+        The seeds of a schema follow each other, so that the schema is compiled once.
         """
         slots = asyncio.Semaphore(at_once)
 
@@ -91,7 +91,7 @@ class SchemaOutputs:
 
 
 class Masks:
-    """What the masks of the shipped model allow, without the model."""
+    """The tokens that the masks of the shipped model allow, without the model."""
 
     def __init__(self) -> None:
         model = open_model(None)
@@ -106,7 +106,7 @@ class Masks:
         return [i for i, text in texts if {'"', "]", "}"} & set(text)]
 
     def refusal(self, schema: Any) -> str | None:
-        """Return why a schema is refused; None if it is not."""
+        """Return the reason why a schema is refused. None: it is accepted."""
         try:
             self._compiler.matcher(_form(schema))
         except InvalidRequestError as error:
@@ -114,7 +114,7 @@ class Masks:
         return None
 
     def accepts(self, schema: Any, value: Any) -> bool:
-        """Return whether a value's text, as `json.dumps` writes it, may be a finished output."""
+        """Return True if a value's text, as `json.dumps` writes it, may be a finished output."""
         text = json.dumps(value, ensure_ascii=False)
         made = self._compiler.matcher(_form(schema))
         for token in self._tokenizer.encode(text, add_special_tokens=False):
@@ -124,7 +124,7 @@ class Masks:
         return bool(made.matcher.is_accepting())
 
     def follow(self, schema: Any, tokens: Sequence[int]) -> tuple[str | None, list[float]]:
-        """Return what is wrong with an output's tokens, and the seconds of each mask."""
+        """Return the fault of an output's tokens, and the seconds of each mask."""
         made, times = self._compiler.matcher(_form(schema)), []
         for i, token in enumerate(tokens):
             if made.is_complete:
@@ -145,8 +145,8 @@ def _form(schema: Any) -> StructuredOutput:
 def judge(schema: Any, text: str) -> str:
     """Return "valid", "rounded", or "unjudged: ..." or "invalid: ..." with a reason.
 
-    rounded: valid by the decimal numbers of the texts, invalid with binary floats, of which
-    `0.07` is no multiple of `0.01`, and 0.99999999999999999999 is 1.
+    "rounded" is valid with the decimal numbers of the texts and invalid with binary floats, in
+    which `0.07` is not a multiple of `0.01`, and 0.99999999999999999999 is 1.
     """
     try:
         wrong = _wrong(schema, text)
@@ -158,7 +158,7 @@ def judge(schema: Any, text: str) -> str:
 
 
 def _wrong(schema: Any, text: str, **reading: Any) -> str | None:
-    """Return the first thing that `jsonschema` says of a text, formats included."""
+    """Return the first complaint of `jsonschema` about a text, formats included."""
     try:
         value = json.loads(text, **reading)
     except ValueError as error:
@@ -209,7 +209,7 @@ _REASONS = [
 
 
 def reason(said: str) -> str:
-    """Return what a refusal is about, in a few words: a keyword, mostly."""
+    """Return the subject of a refusal in a few words: usually a keyword."""
     for pattern, name in _REASONS:
         if found := re.search(pattern, said):
             return name or found[1].replace('"', "").replace("\\", "")

@@ -37,12 +37,12 @@ class Sample:
     schemas: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
-    n_tests: Counter[str] = field(default_factory=Counter)  # by what became of them
+    n_tests: Counter[str] = field(default_factory=Counter)  # by their outcome
     let_through: list[str] = field(default_factory=list)
 
 
 def sample(folder: Path, count: int, seed: int, masks: Masks) -> Sample:
-    """Draw schemas from the files of a folder until so many are not refused."""
+    """Pick schemas from the files of a folder until `count` of them are accepted."""
     files = sorted(folder.rglob("*.json"))
     random.Random(seed).shuffle(files)
     drawn = Sample()
@@ -68,7 +68,7 @@ def sample(folder: Path, count: int, seed: int, masks: Masks) -> Sample:
 
 
 def judged(one: Output, schema: Any, masks: Masks, times: list[float]) -> str:
-    """Return what an output is: "cut", or what `judge` says. Adds the seconds of its masks."""
+    """Return "cut", or the result of `judge` for an output. Adds the seconds of its masks."""
     problem, took = masks.follow(schema, one.tokens)
     times += took
     if problem:

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from tools.tiny.conversations import Message
 from tools.tiny.tokenizer import BEGIN, END, ROLES, SPECIAL_TOKENS, as_text
 
-IGNORED = -100  # the target that cross_entropy leaves out
+IGNORED = -100  # cross_entropy leaves out this target
 _BATCHES_SORTED_TOGETHER = 16
 _COPIED_LENGTHS = (4, 6, 8, 12)
 

@@ -39,7 +39,7 @@ def prompt_text(prompt: Prompt) -> str:
 
 
 def use_text(prompt: UsePrompt) -> str:
-    """Return the prompt with its special tokens, and with what is there of the answer."""
+    """Return the prompt with its special tokens, and with the given beginning of the answer."""
     return as_text(list(prompt.messages)) + ROLES["assistant"] + prompt.begun
 
 
@@ -58,7 +58,7 @@ class Judge:
     def answers(
         self, texts: Sequence[str], max_new_tokens: int = MAX_NEW_TOKENS
     ) -> list[tuple[str, bool]]:
-        """Return what ``answer`` does of each text, computed together: much less work for each."""
+        """Return the results of ``answer`` for all texts, which is faster in one batch."""
         prompts = [self.tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
         longest = max(map(len, prompts))
         ends = self.model.generation_config.eos_token_id
@@ -75,7 +75,7 @@ class Judge:
         return [self._answer(new, ends) for new in output[:, longest:].tolist()]
 
     def _answer(self, ids: list[int], ends: Sequence[int]) -> tuple[str, bool]:
-        """ids: new tokens; whatever comes after an end token is padding."""
+        """ids: new tokens. Tokens after an end token are padding."""
         end = next((at for at, token in enumerate(ids) if token in ends), None)
         return self.tokenizer.decode(ids[:end], skip_special_tokens=True), end is not None
 

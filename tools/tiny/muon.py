@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-_COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Keller Jordan's Muon
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # the coefficients of Keller Jordan's Muon
 _N_ITERATIONS = 5
 _MOMENTUM = 0.95
 _EPSILON = 1e-7

@@ -1,7 +1,7 @@
-"""`Plot`: which sentences a story may have, in which order, and the questions about it.
+"""`Plot`: the sentences of a story in their order, and the questions about it.
 
-A plot is a row of beats; each beat is one of several templates. ``must`` beats are in every
-story, ``may`` beats only in longer ones.
+A plot is a row of beats; each beat is one of several templates. ``must`` beats are in every story,
+``may`` beats only in longer ones.
 """
 
 from __future__ import annotations

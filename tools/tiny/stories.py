@@ -1,4 +1,4 @@
-"""Stories: a scene drawn at random, told along a plot, asked about, and read back."""
+"""Stories: random scenes that are told along a plot, asked about, and read back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.tiny.more_plots import PLOTS
 from tools.tiny.plot import GENERAL_QUESTIONS, OPENING, Beat, Plot, Question
 from tools.tiny.slots import Scene, consistent, read, render, variables
 
-LENGTHS = {"short": 0.0, "medium": 0.5, "long": 1.0}  # -> share of the optional beats that are told
+LENGTHS = {"short": 0.0, "medium": 0.5, "long": 1.0}  # the share of optional beats, by length
 _HELD_OUT_ONE_IN = 8
 
 

@@ -86,8 +86,9 @@ def tool_chat(rng: random.Random) -> list[Message]:
 
 
 def tool_drill(rng: random.Random) -> list[Message]:
-    """Return one question under one or two tools, and its call: what copying names takes, and
-    little else. One question in eight is one that no tool fits.
+    """Return one question with one or two tools, and its call: a drill in copying names.
+
+    No tool fits one question in eight.
     """
     tools = draw_tools(rng, numbers=(1, 1, 2))
     if rng.random() < 0.125:

@@ -1,6 +1,6 @@
-"""Toy tools, the questions that they answer, and what is said of their results.
+"""Toy tools, the questions that they answer, and the replies to their results.
 
-A tool is of one ``Topic``; its name, its description and the names of its arguments vary, and
+A tool belongs to one ``Topic``. Its name, its description and the names of its arguments vary, and
 one name in eight is held out of training, so that the model learns to copy them from the list.
 """
 
@@ -19,7 +19,7 @@ from tools.tiny.stories import is_held_out
 from tools.tiny.tool_turns import Tool
 from tools.tiny.words import phrase_list, with_article, word_list
 
-Values = dict[str, Any]  # of the variables of a topic: numbers and texts
+Values = dict[str, Any]  # the variables of a topic: numbers and texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Use:
 
 
 _LEADS = word_list("Tells Tell Returns Return Says Gets Get Shows Show Look_up")
-_SALT = "toy tool"  # of the checksum: the first names of all topics are trained
+_SALT = "toy tool"  # of the checksum: with it, the first names of all topics are trained
 _DONE = ("ok", "OK", "done", "Done.", "true", "yes")
 
 
@@ -268,7 +268,7 @@ class ToyTool:
         }
 
     def used(self, rng: random.Random) -> Use:
-        """Return a question that the tool answers, with all that comes of it."""
+        """Return a question that the tool answers, with its call, result and answer."""
         topic, values = self.topic, drawn_values(rng)
         result = rng.choice(_DONE) if topic.result is None else topic.result(rng, values)
         shown: Scene = {key: str(value) for key, value in values.items()}
@@ -284,7 +284,7 @@ class ToyTool:
 
 
 def _as_returned(rng: random.Random, result: object) -> str:
-    """Return what a tool returns as the text of a message: mostly bare, else in an object."""
+    """Return the result of a tool as the text of a message: mostly bare, else in an object."""
     if rng.random() < 0.75:
         return str(result)
     value = result if isinstance(result, int) else f'"{result}"'

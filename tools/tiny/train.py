@@ -66,7 +66,7 @@ class Stage:
     sources: tuple[str, ...]  # keys of ``batch_sources``
     n_steps: int
     anneals: bool
-    rate: float = 1.0  # share of the recipe's learning rates
+    rate: float = 1.0  # the share of the recipe's learning rates
 
 
 _NEW_MOSTLY = ("calls", "records", "lists", "calls", "drills", "tools", "records", "documents")
@@ -97,9 +97,9 @@ class Recipe:
     n_record_rows: int = 16
     n_tool_rows: int = 10
     n_call_rows: int = 16
-    matrix_rate: float = 4e-3  # Muon, for the matrices of the layers
-    other_rate: float = 3e-3  # AdamW, for the embedding and the norms
-    final_rate: float = 0.03  # of both, at the end of a cosine
+    matrix_rate: float = 4e-3  # for Muon: the matrices of the layers
+    other_rate: float = 3e-3  # for AdamW: the embedding and the norms
+    final_rate: float = 0.03  # of both rates, at the end of a cosine
     n_warmup: int = 30
     weight_decay: float = 0.05
     n_validation: int = 8  # batches

@@ -1,10 +1,10 @@
-"""Make wheels for many Pythons with zig's compiler, and use each where its Python can be had.
+"""Make wheels for many Pythons with zig's compiler, and use each whose Python is available.
 
     make wheels ARGS='[--machine aarch64] [--versions 3.13 3.14] [--python PATH] [--unchecked]'
 
-They are manylinux wheels, by auditwheel, and lie in dist/; with --machine macos_arm64, those for
-Macs. A Python is one that --python names, one of this machine or one of Debian's packages, which
-are unpacked into build/wheels. Where none can be had it is said, and the others are made.
+The wheels are manylinux wheels, made by auditwheel in dist/; with --machine macos_arm64, they are
+for Macs. A Python comes from --python, from this machine, or from Debian's packages, which are
+unpacked into build/wheels. If a Python is not available, a message says so and the others are made.
 """
 
 from __future__ import annotations

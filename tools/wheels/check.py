@@ -1,4 +1,4 @@
-"""Using a wheel away from the checkout, in an environment that has nothing else."""
+"""Use of a wheel outside the checkout, in an environment that has nothing else."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_size(wheel: Path) -> None:
 
 
 def _targets(machine: str) -> list[dict[str, str]]:
-    """Return environments that insist on vectors, where there are any."""
+    """Return environments that require vector instructions, if the machine has any."""
     if machine == "aarch64":
         return [{"PYBATCHER_CPU_TARGET": target} for target in ("neon", "neon_i8mm")]
     has_avx2 = " avx2 " in Path("/proc/cpuinfo").read_text()
@@ -55,10 +55,10 @@ def _use(
 
 
 def use_here(wheel: Path, python: Python) -> None:
-    """Install a wheel with all it needs in an environment of its own, and run programs with it.
+    """Install a wheel with its dependencies in a new environment, and run programs with it.
 
     Raises:
-        subprocess.CalledProcessError: it cannot be installed, or a program fails.
+        subprocess.CalledProcessError: the installation or a program fails.
     """
     assert python.program is not None
     with tempfile.TemporaryDirectory() as name:
@@ -70,7 +70,7 @@ def use_here(wheel: Path, python: Python) -> None:
 
 
 def _install_for(platforms: list[str], version: str, wheel: Path, site: Path) -> None:
-    """Install a wheel with all it needs in a folder, for another machine than this one."""
+    """Install a wheel with its dependencies in a folder, for a machine other than this one."""
     options = [f"--platform={platform}" for platform in platforms]
     options += [f"--python-version={version.removesuffix('t')}", "--implementation=cp"]
     options += [f"--abi=cp{version.replace('.', '')}", "--abi=abi3", "--abi=none"]
@@ -79,21 +79,21 @@ def _install_for(platforms: list[str], version: str, wheel: Path, site: Path) ->
 
 
 def install_for_macos(wheel: Path, version: str) -> None:
-    """Install a wheel with all it needs as on a Mac, to see that all of it can be had.
+    """Install a wheel with its dependencies as on a Mac, to check that all of them exist.
 
     Raises:
-        subprocess.CalledProcessError: it cannot.
+        subprocess.CalledProcessError: a dependency is missing.
     """
     with tempfile.TemporaryDirectory() as name:
         _install_for(["macosx_14_0_arm64"], version, wheel, Path(name))
 
 
 def use_under_qemu(wheel: Path, version: str, folder: Path, patchelf: str) -> None:
-    """Do the same with a wheel for 64-bit ARM, under an emulator of its user space.
+    """Use a wheel for 64-bit ARM like `use_here`, under an emulator of its user space.
 
     Raises:
         NotInDebianError: there is no such Python, or no emulator.
-        subprocess.CalledProcessError: as of `use_here`.
+        subprocess.CalledProcessError: as in `use_here`.
     """
     qemu = shutil.which("qemu-aarch64")
     if qemu is None:

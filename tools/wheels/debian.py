@@ -1,6 +1,6 @@
-"""Pythons out of Debian's packages, unpacked into a folder of their own and run from there.
+"""Pythons from Debian's packages, which are unpacked into a folder and run from there.
 
-Nothing is installed. A package is taken if it has the SHA-256 that the index of its suite names.
+Nothing is installed. A package is used if it has the SHA-256 in the index of its suite.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 from tools.wheels.versions import Python
 
 MIRROR = "https://deb.debian.org/debian"
-# The suite that has a Python. 3.12 was in none that is still served; 3.14t: `from_source`.
+# The suite of each Python. No suite on the mirror has 3.12. `from_source` compiles 3.14t.
 SUITES = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid", "3.15": "forky"}
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
-# Names of packages, of which a suite has some: libraries were renamed when time_t grew.
+# Package names. A suite has some of them, because libraries were renamed when time_t grew.
 _LIBRARIES = (
     *("libc6", "libgcc-s1", "libstdc++6", "zlib1g", "libexpat1", "libffi8", "libbz2-1.0"),
     *("libssl3", "libssl3t64", "liblzma5", "libsqlite3-0", "libuuid1", "libzstd1"),
@@ -28,7 +28,7 @@ _LIBRARIES = (
 
 
 class NotInDebianError(Exception):
-    """No such Python could be had; the text says why."""
+    """A Python is not available; the message says why."""
 
 
 def _read(url: str) -> bytes:
@@ -59,7 +59,7 @@ def read_file(path: str, digest: str) -> bytes:
 
 
 def index_of(packages: str) -> dict[str, tuple[str, str]]:
-    """Return path and SHA-256 by name of package, of the text of a file `Packages`."""
+    """Return the path and SHA-256 of each package from the text of a file `Packages`."""
     found = {}
     for paragraph in packages.split("\n\n"):
         fields = dict(
@@ -85,9 +85,9 @@ def _unpack(root: Path, names: list[str], index: dict[str, tuple[str, str]]) -> 
 
 
 def unpack_python(version: str, machine: str, folder: Path, patchelf: str) -> Python:
-    """Return a Python that lies under `folder`, and has been brought there if it was not.
+    """Return a Python under `folder`; download and unpack it if it is not there.
 
-    Its own loader and C library run it, which its program is made to name.
+    Its program is patched to name its own loader and C library.
 
     Raises:
         NotInDebianError: no suite has it, the mirror cannot be read, or there is no dpkg-deb.
@@ -117,6 +117,6 @@ def unpack_python(version: str, machine: str, folder: Path, patchelf: str) -> Py
                 [patchelf, "--force-rpath", f"--set-{option}", value, program], check=True
             )
         done.touch()
-    # pyconfig.h of the first includes that of the machine, by a path from the second.
+    # The first folder's pyconfig.h includes the machine's, by a path from the second.
     headers = (root / "usr" / "include" / f"python{version}", root / "usr" / "include")
     return Python(version, headers, program)

@@ -1,8 +1,8 @@
-"""A Python compiled from the sources that Debian has: of its packages, none is without the GIL.
+"""Compiles a Python from Debian's sources, because no package of Debian is free-threaded.
 
     python -m tools.wheels.from_source [--version 3.14t] [--folder build/wheels/debian]
 
-prints the path of its program, which is compiled if it is not there yet: in minutes, with a C
+prints the path of the program. It is compiled within minutes if it does not exist, with a C
 compiler and make.
 """
 
@@ -22,7 +22,8 @@ from tools.wheels.debian import MIRROR, NotInDebianError, read_file, read_index
 from tools.wheels.make import ROOT
 from tools.wheels.versions import VERSIONS
 
-# The one that the tests passed on, as long as the mirror has it, and the suites that have others.
+# The release that the tests have passed on, for as long as the mirror has it, and the suites with
+# others.
 KNOWN = {
     "3.14": (
         "pool/main/p/python3.14/python3.14_3.14.7.orig.tar.xz",
@@ -30,13 +31,13 @@ KNOWN = {
     )
 }
 SUITES = ("sid", "forky")
-# What is left out without a word where the headers of its library are missing, and their packages.
+# The build silently leaves these modules out if the headers of their libraries are missing.
 MODULES = ("ctypes", "ssl", "zlib")
 PACKAGES = ("libffi-dev", "libssl-dev", "zlib1g-dev")
 
 
 def sources_of(package: str, sources: str) -> Iterator[tuple[str, str]]:
-    """Yield path and SHA-256 of a package's sources without patches, of the text of `Sources`."""
+    """Yield the path and SHA-256 of a package's unpatched sources from the text of `Sources`."""
     for paragraph in sources.split("\n\n"):
         if not re.search(rf"^Package: {re.escape(package)}$", paragraph, re.MULTILINE):
             continue
@@ -55,7 +56,7 @@ def _candidates(version: str) -> Iterator[tuple[str, str]]:
 
 
 def _sources(version: str) -> bytes:
-    """Return the first archive that can be had."""
+    """Return the first available archive."""
     problem = f"no suite of Debian has sources of Python {version}"
     try:
         for path, digest in _candidates(version):
@@ -69,7 +70,7 @@ def _sources(version: str) -> bytes:
 
 
 def compiled_python(version: str, folder: Path) -> Path:
-    """Return the program of a Python, "3.14t" or "3.14"; compiled if it is not there yet.
+    """Return the program of a Python, "3.14t" or "3.14". Compiles it if it does not exist.
 
     Raises:
         NotInDebianError: there are no sources, or they cannot be compiled here.
@@ -111,7 +112,7 @@ def compiled_python(version: str, folder: Path) -> Path:
 
 
 def main() -> int:
-    """Return 0 if there is a program, whose path is printed."""
+    """Return 0 if there is a program; its path is printed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", choices=VERSIONS, default="3.14t")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "wheels" / "debian")

@@ -1,4 +1,4 @@
-"""Extensions for Macs, made on Linux: headers to compile them with, and what a Mac asks of them."""
+"""Extensions for macOS that are made on Linux: their headers, and the checks of macOS' loader."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from tools.wheels.versions import MACOS, Python
 
 _SYSTEM = "/usr/lib/libSystem.B.dylib"
-_FLAT_LOOKUP = -2  # a symbol of whatever is loaded: of Python's program
-# Of a signature: https://opensource.apple.com/source/xnu/ (osfmk/kern/cs_blobs.h).
+_FLAT_LOOKUP = -2  # a symbol of any loaded image: of Python's program
+# The layout of a signature: https://opensource.apple.com/source/xnu/ (osfmk/kern/cs_blobs.h).
 _SUPER_BLOB = 0xFADE0CC0
 _CODE_DIRECTORY = struct.Struct(">IIIIIIIIIBBBB")
 _CODE_DIRECTORY_MAGIC = 0xFADE0C02
@@ -21,10 +21,10 @@ _SHA256 = 2
 
 
 def with_headers(python: Python, folder: Path) -> Python:
-    """Return that Python of macOS by the headers of Linux's, copied to a folder under `folder`.
+    """Return a Python of macOS made of the headers of Linux's, which are copied to `folder`.
 
-    All 64-bit systems of today have the same pyconfig.h as far as extensions look into it. Debian's
-    includes that of the machine, and knows no macOS: the included one takes its place.
+    All present 64-bit systems have the same pyconfig.h in the parts that extensions use. Debian's
+    file includes the machine's and does not know macOS, so the included file replaces it.
     """
     mine = folder / f"{python.version}-macos"
     shutil.rmtree(mine, ignore_errors=True)
@@ -36,10 +36,10 @@ def with_headers(python: Python, folder: Path) -> Python:
 
 @dataclass(frozen=True)
 class _Extension:
-    """What a file of macOS says of itself.
+    """The load commands of a macOS file.
 
-    asked: symbols that whatever is loaded is to have.
-    signature: empty where there is none.
+    asked: symbols that other images must have.
+    signature: empty if there is none.
     """
 
     cpu: str
@@ -51,7 +51,7 @@ class _Extension:
 
 
 def _read(file: Path) -> _Extension | None:
-    """Return None for a file of another kind."""
+    """Return the load commands. None: the file is of another kind."""
     import lief
 
     lief.logging.disable()
@@ -75,11 +75,11 @@ def _read(file: Path) -> _Extension | None:
 
 
 def check(file: Path) -> None:
-    """Check that the loader of a Mac takes an extension: nothing of this can be tried here.
+    """Check that the loader of macOS accepts an extension, since no Mac is available to try it.
 
     Raises:
-        ValueError: it needs a newer macOS, or libraries or symbols that are not there, is no
-            extension, or is not signed, without which Macs with ARM run no code.
+        ValueError: the file needs a newer macOS, or missing libraries or symbols, or is not an
+            extension, or is not signed, which Macs with ARM require.
     """
     found = _read(file)
     if found is None:
@@ -102,10 +102,10 @@ def check(file: Path) -> None:
 
 
 def check_signature(signed: bytes, signature: bytes) -> None:
-    """Check that a signature is of the bytes before it.
+    """Check that a signature belongs to the bytes before it.
 
     Raises:
-        ValueError: a page is another one, or the signature has no SHA-256 of pages.
+        ValueError: a page differs, or the signature has no SHA-256 of pages.
     """
     magic, _, n_blobs = struct.unpack_from(">III", signature)
     starts = [struct.unpack_from(">II", signature, 12 + 8 * i)[1] for i in range(n_blobs)]

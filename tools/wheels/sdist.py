@@ -1,6 +1,6 @@
-"""Make the sdist in dist/ out of the files that git tracks: `make sdist`.
+"""Makes the sdist in dist/ from the files that git tracks: `make sdist`.
 
-Files that are tracked are taken as they lie in the checkout, changed or not. No others are.
+Tracked files are copied as they are in the checkout, changed or not. No other files are copied.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tools.wheels.make import ROOT
 
 
 def copy_tracked(checkout: Path, folder: Path) -> None:
-    """Copy the files of a checkout that git tracks, but for those that are deleted there.
+    """Copy a checkout's tracked files, except those that are deleted in the checkout.
 
     Raises:
-        subprocess.CalledProcessError: it is no checkout of git.
+        subprocess.CalledProcessError: it is not a git checkout.
     """
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=checkout, check=True, capture_output=True
@@ -31,7 +31,7 @@ def copy_tracked(checkout: Path, folder: Path) -> None:
 
 
 def main() -> int:
-    """Return 0 if it was made."""
+    """Return 0 if the sdist was made."""
     command = [sys.executable, "-m", "build", "--sdist", "--no-isolation"]
     with tempfile.TemporaryDirectory() as name:
         copy_tracked(ROOT, Path(name))

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.14t", "3.15")
-# The CPUs of Linuxes, and Macs.
+# The CPUs of Linux machines, and Macs.
 MACHINES = ("x86_64", "aarch64", "macos_arm64")
-# The oldest glibc that the wheels run with: that of RHEL 8 and Debian 11.
+# The oldest glibc that the wheels run with, which is that of RHEL 8 and Debian 11.
 GLIBC = "2.28"
-# The oldest macOS: the first one for ARM.
+# The oldest macOS that the wheels run with, which is the first one for ARM.
 MACOS = "11.0"
 
 
@@ -19,14 +19,14 @@ def is_macos(machine: str) -> bool:
 
 
 def platform_tag(machine: str) -> str:
-    """Return the platform of a wheel's name, as "manylinux_2_28_x86_64"."""
+    """Return the platform in a wheel's name, as "manylinux_2_28_x86_64"."""
     if is_macos(machine):
         return f"macosx_{MACOS.replace('.', '_')}_{machine.removeprefix('macos_')}"
     return f"manylinux_{GLIBC.replace('.', '_')}_{machine}"
 
 
 def zig_target(machine: str) -> str:
-    """Return what zig is to compile for."""
+    """Return zig's name of the target."""
     if is_macos(machine):
         return f"{machine.removeprefix('macos_').replace('arm64', 'aarch64')}-macos.{MACOS}"
     return f"{machine}-linux-gnu.{GLIBC}"
@@ -37,9 +37,9 @@ class Python:
     """A Python that wheels can be built for.
 
     Attributes:
-        version: "3.14", with a "t" behind it where there is no GIL.
-        headers: folders for the compiler to look into.
-        program: the interpreter, or None where it cannot be run here.
+        version: "3.14", followed by "t" if it is free-threaded.
+        headers: include folders for the compiler.
+        program: the interpreter, or None if it cannot run here.
     """
 
     version: str
@@ -52,12 +52,12 @@ class Python:
 
     @property
     def abi(self) -> str:
-        """Return the ABI of a wheel's name: "cp314t"."""
+        """The ABI in a wheel's name: "cp314t"."""
         return "cp" + self.version.replace(".", "")
 
     @property
     def tag(self) -> str:
-        """Return Python and ABI of a wheel's name: "cp314-cp314t"."""
+        """The Python and ABI in a wheel's name: "cp314-cp314t"."""
         return f"{self.abi.removesuffix('t')}-{self.abi}"
 
     def extension_file(self, machine: str) -> str:
