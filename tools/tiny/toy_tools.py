@@ -51,7 +51,7 @@ class Use:
 
 
 _LEADS = word_list("Tells Tell Returns Return Says Gets Get Shows Show Look_up")
-_SALT = "toy tool"  # of the checksum: with it, the first names of all topics are trained
+_SALT = "toy tool"  # with this salt of the checksum, the first names of all topics are trained
 _DONE = ("ok", "OK", "done", "Done.", "true", "yes")
 
 

@@ -99,7 +99,7 @@ class Recipe:
     n_call_rows: int = 16
     matrix_rate: float = 4e-3  # for Muon: the matrices of the layers
     other_rate: float = 3e-3  # for AdamW: the embedding and the norms
-    final_rate: float = 0.03  # of both rates, at the end of a cosine
+    final_rate: float = 0.03  # the share of both rates at the end of a cosine
     n_warmup: int = 30
     weight_decay: float = 0.05
     n_validation: int = 8  # batches

@@ -28,7 +28,7 @@ BOYS = word_list("""
     Frank George Harry Ivan Jasper Karim
 """)
 
-# What a name that nobody has heard before is put together from, so that the model learns to copy.
+# The parts of names that nobody has heard before, so that the model learns to copy.
 SYLLABLES = word_list("""
     ba be bo da do fa fi ga go ka ki ko la li lo ma mi mo na no pa po ra ri ro sa ta ti to va vi
     wa za zo zu
