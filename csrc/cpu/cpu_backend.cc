@@ -1,7 +1,6 @@
 #include "cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "cpu/dispatch/dispatch.h"
 #include "cpu/weights/pack.h"
 #include "formats/tensors/read_tensor.h"
+#include "ops/rope_values.h"
 #include "os/memory.h"
 
 namespace pb {
@@ -141,29 +141,13 @@ RopeTable CpuBackend::make_rope(std::span<const float> inv_freq, std::span<const
   const size_t n = factors.size() * inv_freq.size();
   table.cosines = make_buffer(n * sizeof(float));
   table.sines = make_buffer(n * sizeof(float));
-  float* cosines = table.cosines.as<float>();
-  float* sines = table.sines.as<float>();
-  // As transformers has it: the angle is an f32 product, its cosine is rounded to f32, then scaled.
-  pool_.parallel_for(table.n_positions, 256, [&](int64_t begin, int64_t end, int) {
-    for (int64_t p = begin; p < end; ++p) {
-      for (size_t i = 0; i < inv_freq.size(); ++i) {
-        const double angle = static_cast<float>(p) * inv_freq[i];
-        const float factor = inv_freq[i] == 0.0f ? 1.0f : factors[p];
-        const size_t at = p * inv_freq.size() + i;
-        cosines[at] = static_cast<float>(std::cos(angle)) * factor;
-        sines[at] = static_cast<float>(std::sin(angle)) * factor;
-      }
-    }
-  });
+  compute_rope(inv_freq, factors, pool_, table.cosines.as<float>(), table.sines.as<float>());
   return table;
 }
 
 KvStorage CpuBackend::make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads,
                               int head_dim, DType dtype) {
-  if (block_size < 1 || kAttentionSegment % block_size != 0) {
-    throw Error(ErrorCode::kConfig, "block_size is " + std::to_string(block_size) +
-                                        "; use a divisor of " + std::to_string(kAttentionSegment));
-  }
+  check_block_size(block_size);
   KvStorage kv;
   kv.n_blocks = n_blocks;
   kv.block_size = block_size;

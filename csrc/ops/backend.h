@@ -28,6 +28,7 @@
 #include "formats/tensors/tensor_view.h"
 #include "ops/buffer.h"
 #include "ops/experts.h"
+#include "ops/kv_segments.h"
 #include "ops/recurrent.h"
 #include "ops/row_batch.h"
 #include "ops/tensors.h"
@@ -76,10 +77,6 @@ struct AttentionLayer {
   const Norm* v_norm = nullptr;  // of (head_dim) alone
   bool writes_kv = true;         // else k and v are those of an earlier layer, and not in qkv
 };
-
-// Softmax is taken over fixed segments of this many positions, by absolute position, and the
-// segments' partial states are merged in order.
-inline constexpr int kAttentionSegment = 256;
 
 class Backend {
  public:

@@ -21,6 +21,8 @@ struct SequenceRows {
   // The block of the states that the first row goes on from; -1: the sequence begins here, or the
   // model has none.
   int state_from = -1;
+
+  int end_position() const { return first_position + n_rows; }
 };
 
 // One physical pass: at most n_ubatch rows, planned once, used by every layer.

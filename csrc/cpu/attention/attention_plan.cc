@@ -6,18 +6,6 @@
 #include "cpu/dispatch/kernels.h"
 
 namespace pb::cpu {
-namespace {
-
-int end_of(const SequenceRows& sequence) { return sequence.first_position + sequence.n_rows; }
-
-}  // namespace
-
-// How many of the first n KV blocks are the same, until one is not.
-int AttentionPlan::same_kv_blocks(const SequenceRows& a, const SequenceRows& b, int n) const {
-  const int32_t* const table = a.block_tables[static_cast<size_t>(layer_group_)];
-  const int32_t* const other = b.block_tables[static_cast<size_t>(layer_group_)];
-  return static_cast<int>(std::mismatch(table, table + n, other).first - table);
-}
 
 void AttentionPlan::reserve(int max_rows, int group, int layer_group) {
   group_ = group;
@@ -30,21 +18,13 @@ void AttentionPlan::reserve(int max_rows, int group, int layer_group) {
   members_.reserve(n_blocks);
 }
 
-// Sorted by their KV blocks, sequences that share a beginning are neighbours, and what two of them
-// share is the least that neighbours between them share.
-void AttentionPlan::order(const RowBatch& batch, int kv_blocks_per_segment) {
+void AttentionPlan::order(const RowBatch& batch, const SegmentSharing& sharing) {
   order_.clear();
   for (const SequenceRows& sequence : batch.sequences) {
-    order_.push_back({&sequence, end_of(sequence) / kSegment, 0, 0, 0, 0});
+    order_.push_back({&sequence, sequence.end_position() / kSegment, 0, 0, 0, 0});
   }
   std::sort(order_.begin(), order_.end(), [&](const Entry& a, const Entry& b) {
-    const int n = std::min(a.n_whole, b.n_whole) * kv_blocks_per_segment;
-    const int same = same_kv_blocks(*a.sequence, *b.sequence, n);
-    if (same < n) {
-      const auto group = static_cast<size_t>(layer_group_);
-      return a.sequence->block_tables[group][same] < b.sequence->block_tables[group][same];
-    }
-    return std::tie(a.n_whole, a.sequence) < std::tie(b.n_whole, b.sequence);
+    return sharing.comes_before(*a.sequence, *b.sequence);
   });
   int longest = 0;
   for (size_t i = 0; i < order_.size(); ++i) {
@@ -52,11 +32,10 @@ void AttentionPlan::order(const RowBatch& batch, int kv_blocks_per_segment) {
     entry.rank = entry.prefix_group = static_cast<int>(i);
     if (i > 0) {
       const Entry& before = order_[i - 1];
-      const int n = std::min(before.n_whole, entry.n_whole) * kv_blocks_per_segment;
-      entry.shared = same_kv_blocks(*before.sequence, *entry.sequence, n) / kv_blocks_per_segment;
+      entry.shared = sharing.n_shared(*before.sequence, *entry.sequence);
       if (entry.shared > 0) entry.prefix_group = before.prefix_group;
     }
-    longest = std::max(entry.shared > 0 ? longest : 0, end_of(*entry.sequence));
+    longest = std::max(entry.shared > 0 ? longest : 0, entry.sequence->end_position());
     order_[static_cast<size_t>(entry.prefix_group)].longest = longest;
   }
   for (Entry& entry : order_)
@@ -91,7 +70,7 @@ void AttentionPlan::add_rest(const Entry& entry) {
 }
 
 void AttentionPlan::make(const RowBatch& batch, int block_size) {
-  order(batch, kSegment / block_size);
+  order(batch, SegmentSharing(layer_group_, block_size));
   blocks_.clear();
   members_.clear();
   for (const Entry& entry : order_) add_full_blocks(entry);

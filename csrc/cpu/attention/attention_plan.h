@@ -55,11 +55,9 @@ class AttentionPlan {
     int rank;
   };
 
-  void order(const RowBatch& batch, int kv_blocks_per_segment);
+  void order(const RowBatch& batch, const SegmentSharing& sharing);
   void add_full_blocks(const Entry& entry);
   void add_rest(const Entry& entry);
-
-  int same_kv_blocks(const SequenceRows& a, const SequenceRows& b, int n) const;
 
   int group_ = 1;
   int layer_group_ = 0;

@@ -45,7 +45,7 @@ struct KvLayout {
 inline constexpr int kGroupSize = kGroup;
 inline constexpr int kFp8BlockSize = kFp8Block;
 inline constexpr int kBf16Padding = 32;      // bf16 tiles are padded to a multiple of so many k's
-inline constexpr int kSegment = 256;         // = kAttentionSegment (ops/backend.h)
+inline constexpr int kSegment = 256;         // = kAttentionSegment (ops/kv_segments.h)
 inline constexpr int kQueriesPerBlock = 32;  // queries that share one pass over the keys
 // Floats of scratch of attend_segment, whole cache lines: scores of the queries and scales of the
 // values, or what products of pairs take (TileScratch and DotScratch are asserted to fit).

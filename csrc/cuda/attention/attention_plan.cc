@@ -9,8 +9,6 @@ namespace {
 
 static_assert(kSegment == kAttentionSegment);
 
-int end_of(const SequenceRows& sequence) { return sequence.first_position + sequence.n_rows; }
-
 int segments_before(int end) { return (end + kSegment - 1) / kSegment; }
 
 // The most segments that the queries of one sequence in a tile see.
@@ -70,27 +68,6 @@ const int32_t* AttentionPlan::table_of(const SequenceRows& sequence) const {
   return sequence.block_tables[static_cast<size_t>(limits_.layer_group)];
 }
 
-// Leading segments that lie in the same KV blocks, of those that lie before both ends. What a
-// window has given back is the same, too.
-int AttentionPlan::shared_segments(const SequenceRows& a, const SequenceRows& b) const {
-  const int n_blocks = kSegment / limits_.block_size;
-  const int n = std::min(end_of(a), end_of(b)) / kSegment * n_blocks;
-  const int32_t* const table = table_of(a);
-  const int32_t* const differs = std::mismatch(table, table + n, table_of(b)).first;
-  return static_cast<int>(differs - table) / n_blocks;
-}
-
-// Sorted by their KV blocks, sequences that share a beginning are neighbours, and what two of them
-// share is the least that neighbours between them share.
-bool AttentionPlan::comes_before(const SequenceRows& a, const SequenceRows& b) const {
-  const int n = std::min(end_of(a), end_of(b)) / kSegment * (kSegment / limits_.block_size);
-  const int32_t* const table = table_of(a);
-  const auto [x, y] = std::mismatch(table, table + n, table_of(b));
-  if (x != table + n) return *x < *y;
-  return std::tuple(end_of(a) / kSegment, a.first_row) <
-         std::tuple(end_of(b) / kSegment, b.first_row);
-}
-
 void AttentionPlan::make(const RowBatch& batch, int first_table) {
   first_table_ = first_table;
   n_states_used_ = 0;
@@ -124,7 +101,7 @@ void AttentionPlan::add_rows(const SequenceRows& sequence) {
     rows_[static_cast<size_t>(sequence.first_row + i)] = {
         position, table[position / size] * size + position % size};
   }
-  const int n_blocks = (end_of(sequence) + size - 1) / size;
+  const int n_blocks = (sequence.end_position() + size - 1) / size;
   entries_.push_back({&sequence, first_table_ + static_cast<int>(block_tables_.size()), 0,
                       sequence.n_rows * limits_.group});
   block_tables_.insert(block_tables_.end(), table, table + n_blocks);
@@ -140,7 +117,7 @@ AttentionPlan::Member AttentionPlan::next_member(Entry& entry, int n) const {
   int seen_end = max_end;
   if (limits_.both_ways) {
     const int window = limits_.widest_window;
-    const int limit = end_of(*entry.sequence);
+    const int limit = entry.sequence->end_position();
     seen_end = window > 0 ? std::min(limit, max_end + window - 1) : limit;
   }
   return {&entry, first, n, min_end, max_end, seen_end};
@@ -160,6 +137,7 @@ void AttentionPlan::add_large_tiles(Entry& entry) {
 }
 
 void AttentionPlan::add_small_tiles() {
+  const SegmentSharing sharing(limits_.layer_group, limits_.block_size);
   for (Entry& entry : entries_) {
     while (entry.n_queries - entry.n_done >= kSmallTile) {
       tiles_.push_back({static_cast<int>(members_.size()), 1, false});
@@ -169,14 +147,14 @@ void AttentionPlan::add_small_tiles() {
     if (rest > 0) rests_.push_back(next_member(entry, rest));
   }
   std::sort(rests_.begin(), rests_.end(), [&](const Member& a, const Member& b) {
-    return comes_before(*a.entry->sequence, *b.entry->sequence);
+    return sharing.comes_before(*a.entry->sequence, *b.entry->sequence);
   });
   int room = 0;  // in the last tile
   for (size_t i = 0; i < rests_.size(); ++i) {
     Member& rest = rests_[i];
     int unseen = 0;  // leading segments, by one of the two
     if (i > 0) {
-      rest.shared = shared_segments(*rests_[i - 1].entry->sequence, *rest.entry->sequence);
+      rest.shared = sharing.n_shared(*rests_[i - 1].entry->sequence, *rest.entry->sequence);
       unseen = std::max(first_segment(rests_[i - 1]), first_segment(rest));
     }
     if (rest.shared > unseen && rest.n <= room) {
@@ -231,7 +209,7 @@ void AttentionPlan::add_queries(std::span<Member> members) {
       queries_.push_back({.row = sequence.first_row + row,
                           .head = i % limits_.group,
                           .end = sequence.first_position + row + 1,
-                          .limit = end_of(sequence),
+                          .limit = sequence.end_position(),
                           .first_state = 0});
     }
   }
@@ -286,13 +264,13 @@ void AttentionPlan::add_item(std::span<const Member> members, int first_segment,
                      .end_segment = end_segment,
                      .min_end = first.min_end,
                      .max_end = first.max_end,
-                     .limit = end_of(*first.entry->sequence),
+                     .limit = first.entry->sequence->end_position(),
                      .split = split ? 1 : 0};
   for (const Member& member : members) {
     item.n_queries += member.n;
     item.min_end = std::min(item.min_end, member.min_end);
     item.max_end = std::max(item.max_end, member.max_end);
-    item.limit = std::max(item.limit, end_of(*member.entry->sequence));
+    item.limit = std::max(item.limit, member.entry->sequence->end_position());
   }
   const bool large = limits_.large_tile > 0 && first.n > most_in_small_tiles_;
   (large ? large_items_ : small_items_).push_back(item);

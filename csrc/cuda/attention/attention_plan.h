@@ -94,8 +94,6 @@ class AttentionPlan {
   Member next_member(Entry& entry, int n) const;
   int first_segment(const Member& member) const;
   const int32_t* table_of(const SequenceRows& sequence) const;
-  int shared_segments(const SequenceRows& a, const SequenceRows& b) const;
-  bool comes_before(const SequenceRows& a, const SequenceRows& b) const;
   void add_rows(const SequenceRows& sequence);
   void add_large_tiles(Entry& entry);
   void add_small_tiles();

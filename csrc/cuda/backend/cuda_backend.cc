@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <numeric>
 #include <utility>
 
-#include "base/error.h"
 #include "cuda/weights/pack.h"
 #include "formats/tensors/read_tensor.h"
+#include "ops/rope_values.h"
 
 namespace pb::cuda {
 namespace {
@@ -121,22 +120,11 @@ Activations CudaBackend::make_activations(int max_rows, int cols, DType weights)
 
 // The numbers of the CPU's table: cosines are taken on the host.
 RopeTable CudaBackend::make_rope(std::span<const float> inv_freq, std::span<const float> factors) {
-  const int n_positions = static_cast<int>(factors.size());
   const size_t half = inv_freq.size();
   std::vector<float> cosines(factors.size() * half);
   std::vector<float> sines(cosines.size());
-  pool_.parallel_for(n_positions, 256, [&](int64_t begin, int64_t end, int) {
-    for (int64_t p = begin; p < end; ++p) {
-      for (size_t i = 0; i < half; ++i) {
-        const double angle = static_cast<float>(p) * inv_freq[i];
-        const float factor = inv_freq[i] == 0.0f ? 1.0f : factors[static_cast<size_t>(p)];
-        const size_t at = static_cast<size_t>(p) * half + i;
-        cosines[at] = static_cast<float>(std::cos(angle)) * factor;
-        sines[at] = static_cast<float>(std::sin(angle)) * factor;
-      }
-    }
-  });
-  return {.n_positions = n_positions,
+  compute_rope(inv_freq, factors, pool_, cosines.data(), sines.data());
+  return {.n_positions = static_cast<int>(factors.size()),
           .half_dim = static_cast<int>(half),
           .cosines = upload(std::as_bytes(std::span(cosines))),
           .sines = upload(std::as_bytes(std::span(sines)))};
@@ -146,10 +134,7 @@ RopeTable CudaBackend::make_rope(std::span<const float> inv_freq, std::span<cons
 // scales (n_layers, n_blocks, 2, n_kv_heads, block_size).
 KvStorage CudaBackend::make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads,
                                int head_dim, DType dtype) {
-  if (block_size < 1 || kAttentionSegment % block_size != 0) {
-    throw Error(ErrorCode::kConfig, "block_size is " + std::to_string(block_size) +
-                                        "; use a divisor of " + std::to_string(kAttentionSegment));
-  }
+  check_block_size(block_size);
   KvStorage kv;
   kv.n_blocks = n_blocks;
   kv.block_size = block_size;
