@@ -52,8 +52,10 @@ class Checkpoint {
 
  private:
   static std::string shape_text(int64_t rows, int64_t cols) {
-    return cols == 1 ? "(" + std::to_string(rows) + ")"
-                     : "(" + std::to_string(rows) + ", " + std::to_string(cols) + ")";
+    std::string text = "(";
+    text += std::to_string(rows);
+    if (cols != 1) text += ", " + std::to_string(cols);
+    return text += ")";
   }
 
   const TensorMap& tensors_;

@@ -39,7 +39,7 @@ Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType 
                      Backend& backend, const LoadOptions& options) {
   check_heads(config, backend);
   const auto load = [&](PackedReader* reader, PackedWriter* writer) {
-    return WeightsLoader(config, tensors, dtype, backend, options, reader, writer).load();
+    return walk_weights(config, tensors, dtype, backend, options, reader, writer);
   };
   if (options.cache.directory.empty()) return load(nullptr, nullptr);
 

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/hash64.h"
+#include "model/matrix_dtype.h"
 #include "model/packed_file.h"
 
 namespace pb {
@@ -18,10 +19,6 @@ uint64_t hash_of(const Values& values) {
 }
 
 }  // namespace
-
-DType matrix_dtype(const TensorView& view, DType dtype, const Backend& backend) {
-  return view.keeps_dtype ? backend.native_dtype(view.dtype) : dtype;
-}
 
 std::string cache_key(const WeightsCache& cache, const TensorMap& tensors, DType dtype,
                       const Backend& backend) {

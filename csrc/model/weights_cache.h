@@ -8,9 +8,6 @@
 
 namespace pb {
 
-// Of the matrix that is made of a tensor, where `dtype` is asked for.
-DType matrix_dtype(const TensorView& view, DType dtype, const Backend& backend);
-
 // All that the bytes of packed weights depend on.
 std::string cache_key(const WeightsCache& cache, const TensorMap& tensors, DType dtype,
                       const Backend& backend);

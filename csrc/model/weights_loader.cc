@@ -1,0 +1,398 @@
+#include "model/weights_loader.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "formats/tensors/read_tensor.h"
+#include "model/checkpoint.h"
+#include "model/input_order.h"
+#include "model/matrix_dtype.h"
+#include "os/mapped_file.h"
+
+namespace pb {
+namespace {
+
+class WeightsLoader {
+ public:
+  WeightsLoader(const ModelConfig& config, const TensorMap& tensors, DType dtype, Backend& backend,
+                const LoadOptions& options, PackedReader* reader, PackedWriter* writer)
+      : config_(config),
+        checkpoint_(tensors),
+        dtype_(dtype),
+        backend_(backend),
+        progress_(options.progress),
+        reader_(reader),
+        writer_(writer) {
+    for (const auto& [name, view] : tensors) total_ += view.bytes;
+  }
+
+  Weights load() {
+    const int hidden = config_.hidden_size;
+    Weights w;
+    w.token_embedding = table("token_embedding", config_.vocab_size, hidden);
+    // Early: while a matrix is packed it is in memory twice, and this may be the largest.
+    if (checkpoint_.has("head.weight")) {
+      w.head = linear("", "head", config_.vocab_size, hidden);
+    }
+    if (config_.learned_positions()) {  // small, and no product: not worth quantising
+      w.position_embedding = table("position_embedding", config_.max_position_embeddings, hidden,
+                                   is_quantised(dtype_) ? DType::kF32 : dtype_);
+    }
+    if (config_.layer_input_size > 0) w.layer_inputs = layer_input_tables();
+    w.layers.reserve(static_cast<size_t>(config_.n_layers));
+    for (int i = 0; i < config_.n_layers; ++i) {
+      w.layers.push_back(layer(i, "layers." + std::to_string(i) + "."));
+    }
+    w.final_norm = norm("final_norm", hidden);
+    checkpoint_.expect_all_used();
+    return w;
+  }
+
+ private:
+  struct Part {
+    const char* name;
+    int n_out;
+  };
+
+  LayerWeights layer(int number, const std::string& prefix) {
+    const int hidden = config_.hidden_size;
+    const LayerShape shape = config_.shape(number);
+    const int inner = shape.intermediate_size;
+    LayerWeights w;
+    if (config_.pre_norm) w.attn_norm = norm(prefix + "attn_norm", hidden);
+    config_.is_recurrent(number) ? recurrent(w, prefix) : attention(w, shape, prefix);
+    if (config_.post_norm) w.attn_post_norm = norm(prefix + "attn_post_norm", hidden);
+    if (config_.pre_norm) w.mlp_norm = norm(prefix + "mlp_norm", hidden);
+    if (config_.has_experts(number)) {
+      w.experts = experts(prefix);
+      if (config_.moe.shared_expert) {
+        w.shared_gate = row_of(prefix + "shared_gate", hidden);
+      } else if (config_.moe.beside_mlp) {
+        w.beside = {norm(prefix + "router_norm", hidden), norm(prefix + "experts_norm", hidden),
+                    norm(prefix + "mlp_out_norm", hidden),
+                    norm(prefix + "experts_out_norm", hidden)};
+      } else {
+        return w;
+      }
+    }
+    if (config_.gated_mlp) {
+      w.gate_up = stacked(prefix, {{"gate", inner}, {"up", inner}}, hidden);
+    } else {
+      w.gate_up = stacked(prefix, {{"up", inner}}, hidden);
+    }
+    w.down = linear(prefix, "down", hidden, inner);
+    if (config_.post_norm) w.mlp_post_norm = norm(prefix + "mlp_post_norm", hidden);
+    if (config_.layer_input_size > 0) w.input = layer_input(prefix);
+    if (config_.layer_scales) {  // of the last that is added to the residual stream
+      Norm& last = w.input ? w.input->post_norm : *w.mlp_post_norm;
+      last.sum_scale = scalar(prefix + "output_scale.weight");
+    }
+    return w;
+  }
+
+  // Rows of q, k and v are as wide where a layer has q alone: what reads them knows one layout.
+  void attention(LayerWeights& w, const LayerShape& shape, const std::string& prefix) {
+    const int hidden = config_.hidden_size;
+    const int q_size = config_.n_heads * shape.head_dim;
+    const int kv_size = shape.kv_size();
+    const bool whole = config_.whole_qk_norm;
+    const bool has_kv = shape.kv_layer < 0;
+    if (has_kv) {
+      w.qkv = stacked(prefix, {{"q", q_size}, {"k", kv_size}, {"v", kv_size}}, hidden);
+    } else {
+      w.qkv = stacked(prefix, {{"q", q_size}}, hidden);
+      for (Matrix& m : w.qkv) m.n_beside = q_size + 2 * kv_size;
+    }
+    if (checkpoint_.has(prefix + "q_norm.weight") || checkpoint_.has(prefix + "k_norm.weight")) {
+      w.q_norm = norm(prefix + "q_norm", whole ? q_size : shape.head_dim);
+      if (has_kv) w.k_norm = norm(prefix + "k_norm", whole ? kv_size : shape.head_dim);
+    }
+    if (config_.value_norm && has_kv) w.v_norm = norm_of_ones(shape.head_dim);
+    if (checkpoint_.has(prefix + "sinks.weight")) {
+      w.sinks = vector(prefix + "sinks.weight", config_.n_heads);
+    }
+    if (config_.attention_gate) w.attn_gate = stacked(prefix, {{"attn_gate", q_size}}, hidden);
+    w.o = linear(prefix, "o", hidden, q_size);
+  }
+
+  void recurrent(LayerWeights& w, const std::string& prefix) {
+    config_.has_short_conv() ? short_conv(w, prefix + "short_conv.") : delta(w, prefix + "delta.");
+  }
+
+  // Its gates, b and a, are f32: a state is multiplied by what comes of them at every row.
+  void delta(LayerWeights& w, const std::string& prefix) {
+    const DeltaShape& delta = config_.delta;
+    const int hidden = config_.hidden_size, n_heads = delta.n_value_heads;
+    w.qkv = stacked(prefix, {{"qkv", delta.n_channels()}, {"z", delta.value_size()}}, hidden);
+    for (Matrix& m : w.qkv) m.n_beside = delta.row_size();
+    const std::array gates = {checkpoint_.get(prefix + "b.weight", n_heads, hidden),
+                              checkpoint_.get(prefix + "a.weight", n_heads, hidden)};
+    for (const TensorView& view : gates) refuse_order(view, "a gate");
+    Matrix& of_gates = w.qkv.emplace_back(matrix(gates, std::array<TensorView, 2>{}, DType::kF32));
+    of_gates.first_out = delta.row_size() - 2 * n_heads;
+    of_gates.n_beside = delta.row_size();
+    w.delta = {.convolution = convolution(prefix, delta.n_channels(), delta.conv_size),
+               .decay = vector(prefix + "decay", n_heads),
+               .decay_bias = vector(prefix + "decay_bias", n_heads),
+               .norm = norm(prefix + "norm", delta.value_dim)};
+    w.o = linear(prefix, "o", hidden, delta.value_size());
+  }
+
+  void short_conv(LayerWeights& w, const std::string& prefix) {
+    const int hidden = config_.hidden_size;
+    w.qkv = stacked(prefix, {{"in", config_.short_conv.row_size()}}, hidden);
+    w.short_conv = convolution(prefix, hidden, config_.short_conv.conv_size);
+    w.o = linear(prefix, "o", hidden, hidden);
+  }
+
+  // By tap, then by channel: the checkpoint's, turned round.
+  Vector convolution(const std::string& prefix, int n_channels, int n_taps) {
+    const TensorView& view = checkpoint_.get(prefix + "convolution", n_channels, n_taps);
+    refuse_blocks(view, "a convolution");
+    Vector made = made_vector(read_columns(view));
+    have(view);
+    return made;
+  }
+
+  LayerInputTables layer_input_tables() {
+    const int size = config_.layer_input_size;
+    LayerInputTables tables;
+    tables.embedding = table("layer_inputs.embedding", config_.vocab_size, config_.n_layers * size);
+    tables.proj = linear("layer_inputs.", "proj", config_.n_layers * size, config_.hidden_size);
+    // The projection is divided by sqrt(hidden), which its norm sees in the epsilon alone.
+    tables.norm = norm("layer_inputs.norm", size);
+    tables.norm.eps *= static_cast<float>(config_.hidden_size);
+    tables.norm.sum_scale = std::sqrt(0.5f);
+    return tables;
+  }
+
+  LayerInputWeights layer_input(const std::string& prefix) {
+    const int size = config_.layer_input_size;
+    LayerInputWeights w;
+    w.gate = linear(prefix, "input_gate", size, config_.hidden_size);
+    w.proj = linear(prefix, "input_proj", config_.hidden_size, size);
+    w.post_norm = norm(prefix + "input_post_norm", config_.hidden_size);
+    return w;
+  }
+
+  // All experts of a layer have one dtype in gate and up, and one in down: int8 where tensors that
+  // keep theirs differ.
+  Experts experts(const std::string& prefix) {
+    const int hidden = config_.hidden_size;
+    const int inner = config_.moe.intermediate_size;
+    std::vector<TensorView> gates_ups, downs;                // weights
+    std::vector<TensorView> gates_ups_biases, downs_biases;  // empty views where there are none
+    for (int i = 0; i < config_.moe.n_experts; ++i) {
+      const std::string expert = prefix + "experts." + std::to_string(i) + ".";
+      gates_ups.push_back(checkpoint_.get(expert + "gate.weight", inner, hidden));
+      gates_ups.push_back(checkpoint_.get(expert + "up.weight", inner, hidden));
+      downs.push_back(checkpoint_.get(expert + "down.weight", hidden, inner));
+      gates_ups_biases.push_back(checkpoint_.bias(expert + "gate.bias", inner));
+      gates_ups_biases.push_back(checkpoint_.bias(expert + "up.bias", inner));
+      downs_biases.push_back(checkpoint_.bias(expert + "down.bias", hidden));
+    }
+    for (const auto* views : {&gates_ups, &downs}) {
+      for (const TensorView& view : *views) refuse_order(view, "an expert");
+    }
+    const DType of_gates_ups = common_dtype(gates_ups, dtype_, backend_);
+    const DType of_downs = common_dtype(downs, dtype_, backend_);
+    const auto matrix_of = [&](const std::vector<TensorView>& all,
+                               const std::vector<TensorView>& biases, size_t first, size_t n,
+                               DType dtype) {
+      return matrix(std::span(all).subspan(first, n), std::span(biases).subspan(first, n), dtype);
+    };
+    Experts e;
+    const std::array router = {
+        checkpoint_.get(prefix + "router.weight", config_.moe.n_experts, hidden)};
+    const std::array router_bias = {
+        checkpoint_.bias(prefix + "router.bias", config_.moe.n_experts)};
+    refuse_order(router[0], "a router");
+    e.router = matrix(router, router_bias, DType::kF32);
+    if (config_.moe.beside_mlp) {
+      e.scales = vector(prefix + "expert_scales.weight", config_.moe.n_experts);
+    }
+    if (config_.moe.sigmoid && checkpoint_.has(prefix + "expert_bias"))
+      e.bias = vector(prefix + "expert_bias", config_.moe.n_experts);
+    std::vector<Matrix> gate_up, down;
+    for (size_t i = 0; i < downs.size(); ++i) {
+      gate_up.push_back(matrix_of(gates_ups, gates_ups_biases, 2 * i, 2, of_gates_ups));
+      down.push_back(matrix_of(downs, downs_biases, i, 1, of_downs));
+    }
+    e.gate_up = backend_.experts().collect(std::move(gate_up));
+    e.down = backend_.experts().collect(std::move(down));
+    return e;
+  }
+
+  // Several weights over one input, stacked: neighbours of the same dtype and order into one
+  // product.
+  Matrices stacked(const std::string& prefix, std::initializer_list<Part> parts, int n_in) {
+    std::vector<TensorView> weights;
+    std::vector<TensorView> biases;
+    int n_outs = 0;
+    for (const Part& part : parts) {
+      weights.push_back(checkpoint_.get(prefix + part.name + ".weight", part.n_out, n_in));
+      biases.push_back(checkpoint_.bias(prefix + part.name + ".bias", part.n_out));
+      n_outs += part.n_out;
+    }
+    Matrices all;
+    int first_out = 0;
+    for (size_t begin = 0, end = 0; begin < weights.size(); begin = end) {
+      const DType dtype = dtype_of(weights[begin]);
+      while (end < weights.size() && dtype_of(weights[end]) == dtype &&
+             same_order(weights[end], weights[begin])) {
+        ++end;
+      }
+      Matrix m = matrix(std::span(weights).subspan(begin, end - begin),
+                        std::span(biases).subspan(begin, end - begin), dtype);
+      m.first_out = first_out;
+      m.n_beside = n_outs;
+      first_out += m.n_out;
+      all.push_back(std::move(m));
+    }
+    return all;
+  }
+
+  Matrix linear(const std::string& prefix, const char* name, int n_out, int n_in) {
+    return std::move(stacked(prefix, {{name, n_out}}, n_in)[0]);
+  }
+
+  // A vector as a matrix of one row, f32.
+  Matrix row_of(const std::string& name, int size) {
+    TensorView view = checkpoint_.get(name, size, 1);
+    std::swap(view.rows, view.cols);
+    view.col_stride = std::exchange(view.row_stride, size * view.row_stride);
+    return matrix(std::array{view}, std::array{TensorView{}}, DType::kF32);
+  }
+
+  Matrix table(const std::string& name, int rows, int cols) {
+    return table(name, rows, cols, dtype_of(checkpoint_.get(name, rows, cols)));
+  }
+
+  Matrix table(const std::string& name, int rows, int cols, DType dtype) {
+    const std::array parts = {checkpoint_.get(name, rows, cols)};
+    refuse_order(parts[0], "an embedding");
+    return matrix(parts, std::array{TensorView{}}, dtype);
+  }
+
+  DType dtype_of(const TensorView& view) const { return matrix_dtype(view, dtype_, backend_); }
+
+  // Of parts with one order.
+  Matrix matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                DType dtype) {
+    PackedMatrix packed =
+        reader_ != nullptr ? packed_before(parts, biases, dtype) : packed_now(parts, biases, dtype);
+    if (writer_ != nullptr) {
+      if (backend_.codes(dtype)) writer_->put_flag(packed.coded);  // its size hangs on that
+      writer_->put(packed.packed);
+      writer_->put(packed.bias);
+    }
+    packed.order = input_order(parts[0]);
+    Matrix m = backend_.place(std::move(packed));
+    for (const auto& views : {parts, biases}) {
+      for (const TensorView& view : views) have(view);
+    }
+    return m;
+  }
+
+  PackedMatrix packed_now(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                          DType dtype) {
+    std::vector<std::shared_ptr<const TensorView>> made;
+    std::vector<TensorView> views;
+    for (const TensorView& part : parts)
+      views.push_back(part.make ? *made.emplace_back(part.make()) : part);
+    return backend_.pack(views, biases, dtype);
+  }
+
+  // What the backend packed at an earlier start.
+  PackedMatrix packed_before(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                             DType dtype) {
+    PackedMatrix m;
+    m.dtype = dtype;
+    m.n_in = static_cast<int>(parts[0].cols);
+    for (const TensorView& part : parts) m.n_out += static_cast<int>(part.rows);
+    m.coded = backend_.codes(dtype) && reader_->take_flag();
+    const auto [packed, bias] = backend_.matrix_bytes(m.n_out, m.n_in, dtype, m.coded);
+    m.packed = reader_->take(packed);
+    if (std::ranges::any_of(biases, [](const auto& b) { return b.data; })) {
+      m.bias = reader_->take(bias);
+    }
+    return m;
+  }
+
+  // A tensor is where it belongs: its place in the checkpoint is not needed any more.
+  void have(const TensorView& view) {
+    if (view.data == nullptr && !view.make) return;  // a bias that is not there
+    drop_mapped_pages(view.pages);
+    done_ += view.bytes;
+    if (progress_) progress_(done_, total_);
+  }
+
+  Vector vector(const std::string& name, int size) {
+    const TensorView& view = checkpoint_.get(name, size, 1);
+    Vector v = backend_.make_vector(view);
+    have(view);
+    return v;
+  }
+
+  float scalar(const std::string& name) {
+    const TensorView& view = checkpoint_.get(name, 1, 1);
+    const float value = read_vector(view).as<float>()[0];
+    have(view);
+    return value;
+  }
+
+  // What norms without a weight of its own.
+  Norm norm_of_ones(int size) {
+    Norm n;
+    n.eps = config_.norm_eps;
+    n.weight = all_of(1.0f, size);
+    return n;
+  }
+
+  Norm norm(const std::string& name, int size) {
+    Norm n;
+    n.kind = config_.norm;
+    n.eps = config_.norm_eps;
+    n.weight = vector(name + ".weight", size);
+    if (config_.norm == NormKind::kLayer) {
+      n.bias = config_.norm_bias ? vector(name + ".bias", size) : all_of(0.0f, size);
+    }
+    return n;
+  }
+
+  Vector all_of(float value, int size) {
+    return made_vector(std::vector<float>(static_cast<size_t>(size), value));
+  }
+
+  Vector made_vector(const std::vector<float>& values) {
+    return backend_.make_vector({.name = "", .data = values.data(), .rows = std::ssize(values)});
+  }
+
+  const ModelConfig& config_;
+  Checkpoint checkpoint_;
+  DType dtype_;
+  Backend& backend_;
+  const std::function<void(int64_t, int64_t)>& progress_;
+  PackedReader* reader_;
+  PackedWriter* writer_;
+  int64_t done_ = 0;
+  int64_t total_ = 0;
+};
+
+}  // namespace
+
+Weights walk_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
+                     Backend& backend, const LoadOptions& options, PackedReader* reader,
+                     PackedWriter* writer) {
+  return WeightsLoader(config, tensors, dtype, backend, options, reader, writer).load();
+}
+
+}  // namespace pb
