@@ -23,7 +23,7 @@ class TimedBackend final : public Backend {
   std::string device() const override { return inner_.device(); }
   std::string target() const override { return inner_.target(); }
   int n_threads() const override { return inner_.n_threads(); }
-  DType kept_dtype(DType tensor) const override { return inner_.kept_dtype(tensor); }
+  DType native_dtype(DType tensor) const override { return inner_.native_dtype(tensor); }
   bool shares_activations(DType a, DType b) const override {
     return inner_.shares_activations(a, b);
   }
@@ -104,8 +104,8 @@ class TimedBackend final : public Backend {
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override {
     timed("scale_logits", [&] { inner_.scale_logits(logits, n_rows, scale, softcap); });
   }
-  void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override {
-    timed("sample", [&] { inner_.sample(logits, rows, draws); });
+  void sample(const Buffer& logits, Rows rows, std::span<Sample> samples) override {
+    timed("sample", [&] { inner_.sample(logits, rows, samples); });
   }
   void download(const Buffer& from, std::span<std::byte> to) override {
     timed("download", [&] { inner_.download(from, to); });

@@ -6,7 +6,7 @@
 #include "bindings/bindings.h"
 #include "bindings/convert.h"
 #include "core_docs.h"
-#include "sampling/draw.h"
+#include "sampling/sample.h"
 #include "sampling/token_masks.h"
 
 namespace py = pybind11;

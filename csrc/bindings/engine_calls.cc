@@ -21,10 +21,11 @@ py::tuple top_tuple(std::span<const TokenLogprob> top) {
 }
 
 // (token, logprob or None, top)
-py::tuple sampled_tuple(const Draw& draw) {
-  const py::tuple top = top_tuple(std::span(draw.top).first(static_cast<size_t>(draw.n_top)));
-  const py::object logprob = draw.has_logprobs ? py::object(py::float_(draw.logprob)) : py::none();
-  return py::make_tuple(draw.token, logprob, top);
+py::tuple sampled_tuple(const Sample& sample) {
+  const py::tuple top = top_tuple(std::span(sample.top).first(static_cast<size_t>(sample.n_top)));
+  const py::object logprob =
+      sample.has_logprobs ? py::object(py::float_(sample.logprob)) : py::none();
+  return py::make_tuple(sample.token, logprob, top);
 }
 
 [[noreturn]] void refuse(const std::string& message) {
@@ -99,25 +100,26 @@ class StepCall {
 
   std::span<const StepEntry> entries() const { return entries_; }
 
-  // The tuples that run_step() returns. `draws` has the draws of the entries that sample, then a
-  // failure for each other entry that could not be scored or pooled; both in order of the entries.
-  py::list results(std::span<const StepDraw> draws) const {
+  // The tuples that run_step() returns. `samples` has the samples of the entries that sample, then
+  // a failure for each other entry that could not be scored or pooled; both in order of the
+  // entries.
+  py::list results(std::span<const StepSample> samples) const {
     py::list all(entries_.size());
     for (size_t i = 0; i < entries_.size(); ++i) {
       if (!entries_[i].wants_logits) continue;
       size_t n = 0;
-      while (n < draws.size() && draws[n].seq_id == entries_[i].seq_id) ++n;
-      const char* failure = n == 0 ? nullptr : draws[n - 1].draw.failure;
+      while (n < samples.size() && samples[n].seq_id == entries_[i].seq_id) ++n;
+      const char* failure = n == 0 ? nullptr : samples[n - 1].sample.failure;
       py::tuple sampled(failure == nullptr ? n : n - 1);
-      for (size_t j = 0; j < sampled.size(); ++j) sampled[j] = sampled_tuple(draws[j].draw);
+      for (size_t j = 0; j < sampled.size(); ++j) sampled[j] = sampled_tuple(samples[j].sample);
       all[i] = result(i, sampled, failure);
-      draws = draws.subspan(n);
+      samples = samples.subspan(n);
     }
     for (size_t i = 0; i < entries_.size(); ++i) {
       if (entries_[i].wants_logits) continue;
-      const bool failed = !draws.empty() && draws[0].seq_id == entries_[i].seq_id;
-      all[i] = result(i, py::tuple(), failed ? draws[0].draw.failure : nullptr);
-      if (failed) draws = draws.subspan(1);
+      const bool failed = !samples.empty() && samples[0].seq_id == entries_[i].seq_id;
+      all[i] = result(i, py::tuple(), failed ? samples[0].sample.failure : nullptr);
+      if (failed) samples = samples.subspan(1);
     }
     return all;
   }
@@ -226,8 +228,9 @@ py::list run_step(PyEngine& self, const py::sequence& entries, const TokenMasks*
                   const py::dict& mask_rows) {
   StepCall step(self, entries);
   if (masks != nullptr) step.set_masks(*masks, mask_rows);
-  const auto draws = call(self, [&](Engine& engine) { return engine.step(step.entries(), masks); });
-  return step.results(draws);
+  const auto samples =
+      call(self, [&](Engine& engine) { return engine.step(step.entries(), masks); });
+  return step.results(samples);
 }
 
 py::object prefill_chunk(PyEngine& self, const py::object& seq_id, const py::object& tokens,

@@ -69,7 +69,7 @@ class CpuBackend final : public Backend {
   void multiply_activated(const Buffer& gate, int n_rows, Activation kind, const Buffer& factors,
                           int n_factors, int first, Activations& out) override;
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
-  void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
+  void sample(const Buffer& logits, Rows rows, std::span<Sample> samples) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
   ExpertOperations& experts() override { return experts_; }
   RecurrentOperations& recurrent() override { return recurrent_; }

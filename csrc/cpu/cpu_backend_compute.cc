@@ -7,7 +7,7 @@
 #include "cpu/attention/kv_layout.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/weights/pack.h"
-#include "sampling/rows_to_draw.h"
+#include "sampling/rows_to_sample.h"
 
 namespace pb::cpu {
 namespace {
@@ -296,15 +296,15 @@ void CpuBackend::copy_block(KvStorage& kv, int from, int to) {
   }
 }
 
-void CpuBackend::sample(const Buffer& logits, Rows rows, std::span<Draw> draws) {
-  constexpr int64_t kPassesOfADraw = 2;  // over the logits, at the least
+void CpuBackend::sample(const Buffer& logits, Rows rows, std::span<Sample> samples) {
+  constexpr int64_t kPassesOfASample = 2;  // over the logits, at the least
   const auto first = static_cast<size_t>(rows.first);
-  const RowsToDraw to_draw(batch_.requests, draws, first, static_cast<size_t>(rows.n),
-                           logits.as<float>(), static_cast<size_t>(vocab_size_));
-  const int64_t work = kPassesOfADraw * rows.n * vocab_size_;
+  const RowsToSample to_sample(batch_.requests, samples, first, static_cast<size_t>(rows.n),
+                               logits.as<float>(), static_cast<size_t>(vocab_size_));
+  const int64_t work = kPassesOfASample * rows.n * vocab_size_;
   for_range(rows.n, 1, work, [&](int64_t begin, int64_t end, int worker) {
     for (size_t row = first + begin; row < first + end; ++row) {
-      if (to_draw.begins_chain(row)) to_draw.draw_chain(row, samplers_[worker]);
+      if (to_sample.begins_chain(row)) to_sample.sample_chain(row, samplers_[worker]);
     }
   });
 }
@@ -315,7 +315,7 @@ void CpuBackend::download(const Buffer& from, std::span<std::byte> to) {
 
 // -- around a pass ----------------------------------------------------------------------------
 
-// Samplers keep counts that are zero between draws.
+// Samplers keep counts that are zero between samples.
 void CpuBackend::restart() {
   std::vector<Sampler> samplers(pool_.n_threads(), Sampler(vocab_size_));
   samplers_ = std::move(samplers);

@@ -66,8 +66,8 @@ Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions
       layer_groups_(layer_groups_by_memory()),
       model_kv_(make_model_kv()),
       kv_(empty_kv()),
-      tiler_(options.n_ubatch, !config_.causal),
-      draws_(static_cast<size_t>(options.n_ubatch)),
+      splitter_(options.n_ubatch, !config_.causal),
+      samples_(static_cast<size_t>(options.n_ubatch)),
       states_(static_cast<size_t>(forward_.output_rows()) *
               static_cast<size_t>(forward_.hidden_stride())),
       samplings_(static_cast<size_t>(options.n_parallel)),
@@ -76,7 +76,7 @@ Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions
       failures_(static_cast<size_t>(options.n_parallel)),
       pooled_(static_cast<size_t>(config_.hidden_size)) {
   options_.n_ctx = n_blocks_ * options.block_size;
-  requests_.reserve(draws_.size());
+  requests_.reserve(samples_.size());
 }
 
 int Engine::choose_blocks() {

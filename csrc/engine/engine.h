@@ -15,13 +15,13 @@
 #include "base/heartbeat.h"
 #include "config/config.h"
 #include "engine/step.h"
-#include "engine/tiler.h"
+#include "engine/ubatch_splitter.h"
 #include "kv/kv_cache.h"
 #include "kv/layer_groups.h"
 #include "model/forward.h"
 #include "model/weights.h"
 #include "ops/backend.h"
-#include "sampling/draw.h"
+#include "sampling/sample.h"
 #include "sampling/token_masks.h"
 
 namespace pb {
@@ -46,12 +46,12 @@ struct EngineOptions {
 };
 
 struct EngineStatistics {
-  int64_t forward_passes = 0;   // calls that computed: each is one, whatever its tiles
+  int64_t forward_passes = 0;   // calls that computed: each is one, whatever its ubatches
   int64_t computed_tokens = 0;  // rows that went through the layers
   int64_t logits_rows = 0;      // rows that went through the output head
-  int64_t sampled_tokens = 0;   // tokens drawn
+  int64_t sampled_tokens = 0;   // tokens sampled
   int64_t draft_tokens = 0;     // rows among computed_tokens that were draft tokens
-  int64_t accepted_tokens = 0;  // those of them that were drawn too, and stayed
+  int64_t accepted_tokens = 0;  // those of them that were sampled too, and stayed
 };
 
 class Engine {
@@ -80,7 +80,7 @@ class Engine {
   // Attaches the longest cached prefix of `tokens` to an empty sequence. Returns the number of
   // tokens attached.
   int seq_match(int seq_id, std::span<const int32_t> tokens);
-  // Sets how the sequence draws its tokens; nullopt = greedy, the default.
+  // Sets how the sequence samples its tokens; nullopt = greedy, the default.
   void seq_sampling(int seq_id, std::optional<Sampling> sampling);
   // Drops every sequence and all cached KV, as if the engine had just been made; weights and
   // statistics stay. For a supervisor, after a call that failed unexpectedly and may have left the
@@ -91,22 +91,23 @@ class Engine {
   // -- calls that compute. All throw kInvalidRequest, kRequestTooLong or kKvCacheFull, and kEngine
   // where the device fails
 
-  // One forward pass over ragged rows: appends every entry's tokens and draws a token for each that
-  // wants logits, in the order of the entries. A sequence whose logits are not finite has a Draw
-  // with `failure` set; its tokens are appended like all others'. Of draft tokens those that are
-  // accepted are appended, and a token is drawn after each; a failure ends the sequence's draws.
-  // Log-probabilities and embeddings are written to the entries' `logprobs` and `embedding`; an
-  // entry without an answer has a Draw with `failure` after all that are drawn.
-  // masks: holds the entries' masks, and is waited for before anything is drawn; null where no
+  // One forward pass over ragged rows: appends every entry's tokens and samples a token for each
+  // that wants logits, in the order of the entries. A sequence whose logits are not finite has a
+  // Sample with `failure` set; its tokens are appended like all others'. Of draft tokens those that
+  // are accepted are appended, and a token is sampled after each; a failure ends the sequence's
+  // samples. Log-probabilities and embeddings are written to the entries' `logprobs` and
+  // `embedding`; an entry without an answer has a Sample with `failure` after all that are sampled.
+  // masks: holds the entries' masks, and is waited for before anything is sampled; null where no
   // entry has any.
-  std::vector<StepDraw> step(std::span<const StepEntry> entries, const TokenMasks* masks = nullptr);
+  std::vector<StepSample> step(std::span<const StepEntry> entries,
+                               const TokenMasks* masks = nullptr);
 
   // Appends `tokens`. logits: (vocab_size) of the last row, or null. Throws kEngine where they are
   // asked for and not finite.
   void prefill_chunk(int seq_id, std::span<const int32_t> tokens, float* logits);
 
-  // Appends one token to each of n sequences, in one forward pass. next_tokens (n): the drawn ones.
-  // logits (n, vocab_size), or null. Throws kEngine where a token cannot be drawn.
+  // Appends one token to each of n sequences, in one forward pass. next_tokens (n): the sampled
+  // ones. logits (n, vocab_size), or null. Throws kEngine where a token cannot be sampled.
   void decode_batch(std::span<const int32_t> seq_ids, std::span<const int32_t> tokens,
                     int32_t* next_tokens, float* logits);
 
@@ -130,7 +131,7 @@ class Engine {
   // How the layers share KV blocks.
   const LayerGroups& layer_groups() const { return layer_groups_; }
   // Beats while a call computes: with every layer, with every group of rows that goes through the
-  // head, when their tokens are drawn, and as the device gets on where it is waited for.
+  // head, when their tokens are sampled, and as the device gets on where it is waited for.
   std::shared_ptr<const Heartbeat> heartbeat() const { return forward_.heartbeat(); }
 
   // Throws kEngine naming the first inconsistency.
@@ -153,28 +154,30 @@ class Engine {
 
   // What a call does with the logits of its wanted rows.
   struct LogitsUse {
-    bool draws = false;                 // makes draws_ of them
+    bool samples = false;               // makes samples_ of them
     float* out = nullptr;               // (wanted rows, vocab_size), or null
-    const TokenMasks* masks = nullptr;  // waited for before anything is drawn
+    const TokenMasks* masks = nullptr;  // waited for before anything is sampled
   };
 
-  // The one path of all calls that compute: checks, reserves, computes tile by tile, calls
+  // The one path of all calls that compute: checks, reserves, computes ubatch by ubatch, calls
   // on_tile() after each, commits. If on_tile throws, nothing is appended.
   template <typename OnTile>
   void run(std::span<const StepEntry> entries, LogitsUse use, OnTile on_tile);
 
-  // What is to be drawn or scored after each wanted row of the tile.
-  std::span<const DrawRequest> requests_of(std::span<const StepEntry> entries);
+  // What is to be sampled or scored after each wanted row of the ubatch.
+  std::span<const SampleRequest> requests_of(std::span<const StepEntry> entries);
 
-  // Has the wanted rows of the planned tile go through the head, drawn and copied as `use` says.
+  // Has the wanted rows of the planned ubatch go through the head, sampled and copied as `use`
+  // says.
   void compute_logits(size_t n_rows, LogitsUse use);
 
-  // on_draw(entry index, row's offset in the entry, Draw) for the draws of the tile, in order.
-  // Those after a draft token that was wrong are left out.
-  template <typename OnDraw>
-  void for_draws(std::span<const StepEntry> entries, OnDraw on_draw);
+  // on_sample(entry index, row's offset in the entry, Sample) for the samples of the ubatch, in
+  // order. Those after a draft token that was wrong are left out.
+  template <typename OnSample>
+  void for_samples(std::span<const StepEntry> entries, OnSample on_sample);
 
-  // Adds the tile's rows to the vectors of their entries. on_pooled(entry index) once one is there.
+  // Adds the ubatch's rows to the vectors of their entries. on_pooled(entry index) once one is
+  // there.
   template <typename OnPooled>
   void pool(std::span<const StepEntry> entries, OnPooled on_pooled);
 
@@ -187,10 +190,10 @@ class Engine {
   LayerGroups layer_groups_;
   ModelKv model_kv_;
   std::unique_ptr<KvCache> kv_;
-  Tiler tiler_;
-  std::vector<DrawRequest> requests_;  // (wanted rows of the tile)
-  std::vector<Draw> draws_;            // (n_ubatch), by wanted row of the tile
-  std::vector<float> states_;          // (output_rows(), hidden_stride): pooled rows of the tile
+  UbatchSplitter splitter_;
+  std::vector<SampleRequest> requests_;  // (wanted rows of the ubatch)
+  std::vector<Sample> samples_;          // (n_ubatch), by wanted row of the ubatch
+  std::vector<float> states_;          // (output_rows(), hidden_stride): pooled rows of the ubatch
   std::vector<Sampling> samplings_;    // (n_parallel), by seq_id
   std::vector<uint8_t> in_step_;       // (n_parallel): zero between calls
   std::vector<int32_t> n_rejected_;    // (n_parallel), by entry: its last tokens that are given up

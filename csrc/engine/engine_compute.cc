@@ -30,12 +30,12 @@ void Engine::run(std::span<const StepEntry> entries, LogitsUse use, OnTile on_ti
   std::fill_n(n_rejected_.begin(), entries.size(), 0);
   Reservation reservation(*kv_, entries);
   EngineStatistics added{.forward_passes = 1};
-  tiler_.start(entries, *kv_);
-  while (tiler_.next()) {
-    RowBatch batch = tiler_.batch();
-    if (use.draws) batch.requests = requests_of(entries);
+  splitter_.start(entries, *kv_);
+  while (splitter_.next()) {
+    RowBatch batch = splitter_.batch();
+    if (use.samples) batch.requests = requests_of(entries);
     backend_->plan(batch, model_kv_.storages.front());
-    const size_t n_wanted = tiler_.wanted().size();
+    const size_t n_wanted = splitter_.wanted().size();
     const PassRows rows{batch.n_rows, static_cast<int>(n_wanted)};
     const auto operations = [&](PassRows given) {
       forward_.run(given.n_rows, model_kv_);
@@ -44,7 +44,7 @@ void Engine::run(std::span<const StepEntry> entries, LogitsUse use, OnTile on_ti
     };
     // A pass that downloads logits, or waits for masks, cannot be repeated without its operations.
     if (use.out == nullptr && use.masks == nullptr) {
-      backend_->run_pass(rows, std::span(draws_).first(n_wanted), operations);
+      backend_->run_pass(rows, std::span(samples_).first(n_wanted), operations);
     } else {
       operations(rows);
     }
@@ -61,14 +61,14 @@ void Engine::run(std::span<const StepEntry> entries, LogitsUse use, OnTile on_ti
 }
 
 // The tokens of an entry are reserved, not yet part of kv_->tokens().
-std::span<const DrawRequest> Engine::requests_of(std::span<const StepEntry> entries) {
+std::span<const SampleRequest> Engine::requests_of(std::span<const StepEntry> entries) {
   requests_.clear();
-  const TileRows& wanted = tiler_.wanted();
+  const UbatchRows& wanted = splitter_.wanted();
   for (size_t row = 0; row < wanted.size(); ++row) {
     const StepEntry& entry = entries[static_cast<size_t>(wanted.entries[row])];
     const size_t n_appended = static_cast<size_t>(wanted.offsets[row]) + 1;
     const size_t n_after = entry.tokens.size() - n_appended;
-    DrawRequest& request = requests_.emplace_back();
+    SampleRequest& request = requests_.emplace_back();
     if (!entry.wants_logits) {
       request.target = entry.targets[entry.targets.size() - n_after - 1];
       request.n_top = entry.n_top;
@@ -97,24 +97,24 @@ void Engine::compute_logits(size_t n_rows, LogitsUse use) {
       backend_->download(logits,
                          std::as_writable_bytes(std::span(use.out + first * vocab, n * vocab)));
     }
-    if (!use.draws) continue;
-    backend_->sample(logits, rows, std::span(draws_).first(n_rows));
+    if (!use.samples) continue;
+    backend_->sample(logits, rows, std::span(samples_).first(n_rows));
     forward_.heartbeat()->beat();
   }
 }
 
-template <typename OnDraw>
-void Engine::for_draws(std::span<const StepEntry> entries, OnDraw on_draw) {
-  const TileRows& wanted = tiler_.wanted();
+template <typename OnSample>
+void Engine::for_samples(std::span<const StepEntry> entries, OnSample on_sample) {
+  const UbatchRows& wanted = splitter_.wanted();
   for (size_t row = 0; row < wanted.size(); ++row) {
     const auto index = static_cast<size_t>(wanted.entries[row]);
     const auto offset = static_cast<size_t>(wanted.offsets[row]);
     const size_t n_after = entries[index].tokens.size() - offset - 1;
     if (n_after < static_cast<size_t>(n_rejected_[index])) continue;
-    const DrawRequest& request = requests_[row];
-    const bool is_wrong = request.draft != kNoToken && !confirms_draft(draws_[row], request);
+    const SampleRequest& request = requests_[row];
+    const bool is_wrong = request.draft != kNoToken && !confirms_draft(samples_[row], request);
     if (is_wrong) n_rejected_[index] = static_cast<int32_t>(n_after);
-    on_draw(index, offset, draws_[row]);
+    on_sample(index, offset, samples_[row]);
   }
 }
 
@@ -123,7 +123,7 @@ void Engine::for_draws(std::span<const StepEntry> entries, OnDraw on_draw) {
 template <typename OnPooled>
 void Engine::pool(std::span<const StepEntry> entries, OnPooled on_pooled) {
   const auto hidden = static_cast<size_t>(config_.hidden_size);
-  const TileRows& pooled = tiler_.pooled();
+  const UbatchRows& pooled = splitter_.pooled();
   const auto at_once = static_cast<size_t>(forward_.output_rows());
   for (size_t begin = 0; begin < pooled.size(); begin += at_once) {
     const size_t n = std::min(at_once, pooled.size() - begin);
@@ -147,25 +147,25 @@ void Engine::pool(std::span<const StepEntry> entries, OnPooled on_pooled) {
   }
 }
 
-std::vector<StepDraw> Engine::step(std::span<const StepEntry> entries, const TokenMasks* masks) {
-  size_t n_draws = 0;
-  for (const StepEntry& entry : entries) n_draws += entry.wants_logits ? entry.n_wanted() : 0;
-  for (const StepEntry& entry : entries) n_draws += entry.wants_scores_or_embedding() ? 1 : 0;
-  std::vector<StepDraw> draws;
-  draws.reserve(n_draws);
+std::vector<StepSample> Engine::step(std::span<const StepEntry> entries, const TokenMasks* masks) {
+  size_t n_samples = 0;
+  for (const StepEntry& entry : entries) n_samples += entry.wants_logits ? entry.n_wanted() : 0;
+  for (const StepEntry& entry : entries) n_samples += entry.wants_scores_or_embedding() ? 1 : 0;
+  std::vector<StepSample> samples;
+  samples.reserve(n_samples);
   std::ranges::fill(failures_, nullptr);
-  run(entries, {.draws = true, .masks = masks}, [&] {
-    for_draws(entries, [&](size_t i, size_t offset, const Draw& drawn) {
+  run(entries, {.samples = true, .masks = masks}, [&] {
+    for_samples(entries, [&](size_t i, size_t offset, const Sample& sampled) {
       const StepEntry& entry = entries[i];
       if (entry.wants_logits) {
-        draws.push_back({.seq_id = entry.seq_id, .draw = drawn});
-      } else if (drawn.failure != nullptr) {
-        failures_[i] = drawn.failure;
+        samples.push_back({.seq_id = entry.seq_id, .sample = sampled});
+      } else if (sampled.failure != nullptr) {
+        failures_[i] = sampled.failure;
       } else {
         const size_t at = offset + entry.targets.size() - entry.tokens.size();
-        entry.logprobs[at] = drawn.logprob;
+        entry.logprobs[at] = sampled.logprob;
         const auto n_top = static_cast<size_t>(entry.n_top);
-        std::copy_n(drawn.top.begin(), drawn.n_top, entry.top + at * n_top);
+        std::copy_n(sampled.top.begin(), sampled.n_top, entry.top + at * n_top);
       }
     });
     pool(entries, [&](size_t i) {
@@ -177,20 +177,20 @@ std::vector<StepDraw> Engine::step(std::span<const StepEntry> entries, const Tok
     statistics_.draft_tokens += entries[i].n_draft;
     statistics_.accepted_tokens += entries[i].n_draft - n_rejected_[i];
   }
-  statistics_.sampled_tokens +=
-      std::ranges::count_if(draws, [](const StepDraw& d) { return d.draw.failure == nullptr; });
+  statistics_.sampled_tokens += std::ranges::count_if(
+      samples, [](const StepSample& d) { return d.sample.failure == nullptr; });
   for (size_t i = 0; i < entries.size(); ++i) {
     if (failures_[i] == nullptr) continue;
-    draws.push_back({.seq_id = entries[i].seq_id, .draw = {.failure = failures_[i]}});
+    samples.push_back({.seq_id = entries[i].seq_id, .sample = {.failure = failures_[i]}});
   }
-  return draws;
+  return samples;
 }
 
 void Engine::prefill_chunk(int seq_id, std::span<const int32_t> tokens, float* logits) {
   const std::array entries = {
       StepEntry{.seq_id = seq_id, .tokens = tokens, .wants_logits = logits != nullptr}};
   run(entries, {.out = logits}, [&] {
-    if (tiler_.wanted().size() == 0) return;
+    if (splitter_.wanted().size() == 0) return;
     check_finite(seq_id, "logits", {logits, static_cast<size_t>(config_.vocab_size)},
                  options_.dtype);
   });
@@ -208,13 +208,13 @@ void Engine::decode_batch(std::span<const int32_t> seq_ids, std::span<const int3
   for (size_t i = 0; i < seq_ids.size(); ++i) {
     entries.push_back({.seq_id = seq_ids[i], .tokens = tokens.subspan(i, 1), .wants_logits = true});
   }
-  run(entries, {.draws = true, .out = logits}, [&] {
-    for_draws(entries, [&](size_t i, size_t, const Draw& drawn) {
-      if (drawn.failure != nullptr) {
+  run(entries, {.samples = true, .out = logits}, [&] {
+    for_samples(entries, [&](size_t i, size_t, const Sample& sampled) {
+      if (sampled.failure != nullptr) {
         throw Error(ErrorCode::kEngine, "sequence " + std::to_string(entries[i].seq_id) + ": " +
-                                            drawn.failure + "; take it out of the batch");
+                                            sampled.failure + "; take it out of the batch");
       }
-      next_tokens[i] = drawn.token;
+      next_tokens[i] = sampled.token;
     });
   });
   statistics_.sampled_tokens += static_cast<int64_t>(seq_ids.size());

@@ -6,22 +6,22 @@
 #include <string>
 #include <vector>
 
-#include "sampling/draw.h"
+#include "sampling/sample.h"
 
 namespace pb {
 
 // The rows of an entry that are pooled into one vector: none, all, the first or the last one.
 enum class Pooling { kNone, kMean, kFirst, kLast };
 
-// Tokens to append to one sequence. `wants_logits`: compute the logits of the last of them, to draw
-// the token after it or to return them.
+// Tokens to append to one sequence. `wants_logits`: compute the logits of the last of them, to
+// sample the token after it or to return them.
 //
-// The last n_draft tokens are a draft of what will be drawn. Logits are computed for all of them
+// The last n_draft tokens are a draft of what will be sampled. Logits are computed for all of them
 // and for the token before them. A draft token is accepted, and appended, if it equals the token
-// drawn before it; the first that does not is given up with all after it. So the drawn tokens are
-// those that steps of one token each would draw.
+// sampled before it; the first that does not is given up with all after it. So the sampled tokens
+// are those that steps of one token each would sample.
 //
-// Instead of drawing, an entry may want log-probabilities of given tokens, one after each of its
+// Instead of sampling, an entry may want log-probabilities of given tokens, one after each of its
 // last rows (targets), with those of the likeliest tokens there (n_top), and its rows pooled into
 // one vector (pooling).
 struct StepEntry {
@@ -34,7 +34,7 @@ struct StepEntry {
   float* logprobs = nullptr;              // out: (targets.size())
   int n_top = 0;                          // 0..kMaxLogprobs: likeliest tokens beside each target
   TokenLogprob* top = nullptr;  // out: (targets.size(), n_top), of a row at most vocab are set
-  // (n_wanted(), mask_words(vocab)): tokens that may be drawn after each row whose logits are
+  // (n_wanted(), mask_words(vocab)): tokens that may be sampled after each row whose logits are
   // wanted, there once the step's TokenMasks are open; null: all.
   const uint32_t* masks = nullptr;
   Pooling pooling = Pooling::kNone;
@@ -53,10 +53,10 @@ struct StepEntry {
   bool wants_scores_or_embedding() const { return !targets.empty() || pooling != Pooling::kNone; }
 };
 
-// What was drawn for one sequence, or why nothing could be drawn, scored or pooled.
-struct StepDraw {
+// What was sampled for one sequence, or why nothing could be sampled, scored or pooled.
+struct StepSample {
   int seq_id = 0;
-  Draw draw;
+  Sample sample;
 };
 
 }  // namespace pb

@@ -39,8 +39,9 @@ KvCache::KvCache(std::span<const LayerGroup> groups, int block_size, int n_paral
     const bool is_first = groups_.empty();
     if (!is_first) positive("window", group.window);
     const int n_blocks = positive("n_blocks", group.n_blocks);
-    groups_.push_back({group.window, group.is_state, BlockPool(n_blocks),
-                       is_first ? Companions(0, 0) : Companions(groups[0].n_blocks, n_blocks)});
+    groups_.push_back(
+        {group.window, group.is_state, BlockPool(n_blocks),
+         is_first ? KvGroupMapping(0, 0) : KvGroupMapping(groups[0].n_blocks, n_blocks)});
   }
   for (Sequence& sequence : sequences_) sequence.tables.resize(groups.size());
 }
@@ -272,16 +273,16 @@ KvCache::Sequence& KvCache::empty(const char* argument, int seq_id) {
 }
 
 bool KvCache::is_indexed(int group, int block) const {
-  return group == 0 ? index_.contains(block) : companions(group).full_of(block) != kNone;
+  return group == 0 ? index_.contains(block) : mapping(group).full_of(block) != kNone;
 }
 
 void KvCache::leave_index(int group, int block) {
-  if (group > 0) return companions(group).part(block);
+  if (group > 0) return mapping(group).part(block);
   index_.erase(block);
   for (int other = 1; other < n_groups(); ++other) {
-    const int companion = companions(other).block_of(block);
+    const int companion = mapping(other).block_of(block);
     if (companion == kNone) continue;
-    companions(other).part(companion);
+    mapping(other).part(companion);
     if (pool(other).is_cached(companion)) pool(other).drop(companion);
   }
 }

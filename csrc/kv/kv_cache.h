@@ -15,7 +15,7 @@
 //             a group with a window, those that were given back before all others
 //   used      refcount > 0 (in the index or not)
 // so free + cached + used = total, and idle means used = 0. A block of a group with a window is in
-// the index as the companion of the block of group 0 for the same tokens (companions.h).
+// the index as the companion of the block of group 0 for the same tokens (kv_group_mapping.h).
 //
 // Invariants, which check_integrity() verifies:
 //   - Every block that a sequence fills, and has not given back, is in the index under the
@@ -40,7 +40,7 @@
 #include <vector>
 
 #include "kv/block_pool.h"
-#include "kv/companions.h"
+#include "kv/kv_group_mapping.h"
 #include "kv/layer_groups.h"
 #include "kv/prefix_index.h"
 
@@ -163,7 +163,7 @@ class KvCache {
     int window;
     bool is_state;
     BlockPool pool;
-    Companions companions;  // of group 0: empty
+    KvGroupMapping mapping;  // of group 0: empty
   };
   struct Table {
     std::vector<int32_t> blocks;  // for tokens, the reserved ones included
@@ -187,10 +187,10 @@ class KvCache {
 
   const BlockPool& pool(int group) const { return groups_[static_cast<size_t>(group)].pool; }
   BlockPool& pool(int group) { return groups_[static_cast<size_t>(group)].pool; }
-  const Companions& companions(int group) const {
-    return groups_[static_cast<size_t>(group)].companions;
+  const KvGroupMapping& mapping(int group) const {
+    return groups_[static_cast<size_t>(group)].mapping;
   }
-  Companions& companions(int group) { return groups_[static_cast<size_t>(group)].companions; }
+  KvGroupMapping& mapping(int group) { return groups_[static_cast<size_t>(group)].mapping; }
 
   bool is_state(int group) const { return groups_[static_cast<size_t>(group)].is_state; }
   bool is_indexed(int group, int block) const;
@@ -230,7 +230,7 @@ class KvCache {
                    std::vector<bool>& is_written) const;
   void check_pool(int group, const std::vector<int>& holders,
                   const std::vector<bool>& is_written) const;
-  void check_companions(int group) const;
+  void check_mapping(int group) const;
 
   int block_size_;
   int max_length_;

@@ -145,9 +145,9 @@ void KvCache::enter_index(Sequence& sequence, size_t i, int parent) {
   }
   for (int group = 1; group < n_groups(); ++group) {
     int32_t& own = sequence.tables[static_cast<size_t>(group)].blocks[i];
-    const int companion = companions(group).block_of(full);
-    if (companion == Companions::kNone) {
-      companions(group).join(full, own);
+    const int companion = mapping(group).block_of(full);
+    if (companion == KvGroupMapping::kNone) {
+      mapping(group).join(full, own);
     } else {
       take_twin(group, own, companion);
     }

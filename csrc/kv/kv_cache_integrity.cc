@@ -44,7 +44,7 @@ void KvCache::check_integrity() const {
   for (int group = 0; group < n_groups(); ++group) {
     check_pool(group, holders[static_cast<size_t>(group)], is_written[static_cast<size_t>(group)]);
   }
-  for (int group = 1; group < n_groups(); ++group) check_companions(group);
+  for (int group = 1; group < n_groups(); ++group) check_mapping(group);
   index_.check_integrity();
 }
 
@@ -80,7 +80,7 @@ void KvCache::check_table(int seq_id, int group, std::vector<int>& holders,
     const int block = table.blocks[i];
     const auto content = std::span(sequence.tokens).subspan(i * block_size, block_size);
     const bool is_right =
-        group > 0 ? companions(group).block_of(full[i]) == block
+        group > 0 ? mapping(group).block_of(full[i]) == block
                   : index_.contains(block) &&
                         index_.matches(block, sequence.name_space,
                                        i == 0 ? PrefixIndex::kNone : full[i - 1], content);
@@ -117,8 +117,8 @@ void KvCache::check_pool(int group, const std::vector<int>& holders,
   pool.check_integrity();
 }
 
-void KvCache::check_companions(int group) const {
-  const Companions& pairs = companions(group);
+void KvCache::check_mapping(int group) const {
+  const KvGroupMapping& pairs = mapping(group);
   for (int block = 0; block < total_blocks(group); ++block) {
     const int full = pairs.full_of(block);
     if (full == kNone) continue;

@@ -18,7 +18,7 @@ int KvCache::block_at(const Sequence& sequence, int group, int i) const {
   const auto at = static_cast<size_t>(i);
   const Table& table = sequence.tables[static_cast<size_t>(group)];
   if (i >= table.first && at < table.blocks.size()) return table.blocks[at];
-  return companions(group).block_of(sequence.tables[0].blocks[at]);
+  return mapping(group).block_of(sequence.tables[0].blocks[at]);
 }
 
 // Whether every group has what the token after the first n_tokens of a sequence sees.
@@ -57,7 +57,7 @@ size_t KvCache::n_usable(std::span<const int32_t> chain) {
     for (int group = 1; group < n_groups(); ++group) {
       int& run = runs_[static_cast<size_t>(group)];
       const int full = chain[static_cast<size_t>(n - 1)];
-      run = companions(group).block_of(full) == kNone ? 0 : run + 1;
+      run = mapping(group).block_of(full) == kNone ? 0 : run + 1;
       is_usable = is_usable && run >= n - first_seen_block(group, n * block_size_);
     }
     if (is_usable) best = n;

@@ -53,7 +53,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
     }
     if (w.input) normed_.add(w.input->gate);
   }
-  if (weights.layer_inputs) normed_.add(weights.layer_inputs->proj);
+  if (weights.per_layer_embeddings) normed_.add(weights.per_layer_embeddings->proj);
   qkv_ = floats(backend, limits.n_ubatch, qkv_size);
   gate_up_ = floats(backend, limits.n_ubatch, gate_up_size);
   selected_ = ActivationSet(backend, output_rows(), config.hidden_size);
@@ -70,7 +70,8 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
     block_out_ = floats(backend, limits.n_ubatch, config.hidden_size);
   states_ = backend.make_activations(output_rows(), config.hidden_size, DType::kF32);
   if (config.moe.n_experts > 0) moe_.emplace(config, weights, backend, limits.n_ubatch);
-  if (weights.layer_inputs) layer_inputs_.emplace(config, weights, backend, limits.n_ubatch);
+  if (weights.per_layer_embeddings)
+    per_layer_embeddings_.emplace(config, weights, backend, limits.n_ubatch);
   for (const RopeConfig& rope : config.ropes) {
     const std::vector<float>& inv_freq = rope.frequencies(limits.n_positions);
     std::vector<float> factors(static_cast<size_t>(limits.n_positions), rope.attention_factor);
@@ -84,7 +85,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
                    .max_sequences = limits.n_sequences,
                    .n_positions = limits.n_positions,
                    .n_heads = config.n_heads,
-                   .both_ways = !config.causal,
+                   .causal = config.causal,
                    .storages = limits.storages,
                    .delta = config.delta,
                    .short_conv = config.short_conv,
@@ -97,12 +98,12 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
 void Forward::run(int n_rows, ModelKv& kv) {
   backend_.embed(weights_.token_embedding, config_.embedding_scale, x_);
   if (weights_.position_embedding) backend_.embed_add(*weights_.position_embedding, x_);
-  if (layer_inputs_) layer_inputs_->make(n_rows, x_, normed_);
+  if (per_layer_embeddings_) per_layer_embeddings_->make(n_rows, x_, normed_);
   for (int layer = 0; layer < config_.n_layers; ++layer) {
     config_.is_recurrent(layer) ? recurrent_block(n_rows, layer, kv)
                                 : attention_block(n_rows, layer, kv);
     mlp_block(n_rows, layer);
-    if (layer_inputs_) layer_inputs_->add(n_rows, layer, x_, normed_, block_out_);
+    if (per_layer_embeddings_) per_layer_embeddings_->add(n_rows, layer, x_, normed_, block_out_);
     heartbeat_->beat();
   }
 }
@@ -167,7 +168,7 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
       .scale = config_.attention_scale,
       .softcap = config_.attention_softcap,
       .sliding_window = config_.sliding_windows[static_cast<size_t>(layer)],
-      .both_ways = !config_.causal,
+      .causal = config_.causal,
       .rope = rope < 0 ? nullptr : &ropes_[static_cast<size_t>(rope)],
       .q_rope = rope < 0 ? nullptr : pointer(q_ropes_[static_cast<size_t>(rope)]),
       .q_norm = pointer(w.q_norm),

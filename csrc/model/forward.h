@@ -5,14 +5,15 @@
 // team 2025, arXiv:2505.09388). Gemma 2 and 3: norms after the blocks too, soft caps (Gemma team
 // 2024, arXiv:2408.00118; 2025, arXiv:2503.19786). OLMo 2 and 3: norms after the blocks alone (OLMo
 // team 2024, arXiv:2501.00656). Gemma 4: shapes by layer, shared keys and values, inputs of layers
-// (LayerInputs), experts beside an MLP. gpt-oss: sinks of attention, experts with biases (OpenAI
-// 2025, arXiv:2508.10925). Qwen 3.5: layers of the gated delta rule (ops/recurrent.h), attention
-// with a gate (Qwen team 2025, arXiv:2505.06708). LFM2: layers of short convolutions (Liquid AI
-// 2025, arXiv:2511.23404). Granite: scaled embedding, scores and logits. GPT-2: pre-norm blocks
-// with LayerNorm, learned positions and a plain GELU MLP (Radford et al. 2019). BERT: each block is
-// normed with what it is added to, x = norm(x + f(x)) (Devlin et al. 2019, arXiv:1810.04805),
-// computed as a norm in place before the next block; ModernBERT: attention to both sides within
-// windows (Warner et al. 2024, arXiv:2412.13663). What differs is data in ModelConfig and Weights.
+// (PerLayerEmbeddings), experts beside an MLP. gpt-oss: sinks of attention, experts with biases
+// (OpenAI 2025, arXiv:2508.10925). Qwen 3.5: layers of the gated delta rule (ops/recurrent.h),
+// attention with a gate (Qwen team 2025, arXiv:2505.06708). LFM2: layers of short convolutions
+// (Liquid AI 2025, arXiv:2511.23404). Granite: scaled embedding, scores and logits. GPT-2: pre-norm
+// blocks with LayerNorm, learned positions and a plain GELU MLP (Radford et al. 2019). BERT: each
+// block is normed with what it is added to, x = norm(x + f(x)) (Devlin et al. 2019,
+// arXiv:1810.04805), computed as a norm in place before the next block; ModernBERT: attention to
+// both sides within windows (Warner et al. 2024, arXiv:2412.13663). What differs is data in
+// ModelConfig and Weights.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@
 #include "base/heartbeat.h"
 #include "config/config.h"
 #include "model/activation_set.h"
-#include "model/layer_inputs.h"
 #include "model/moe.h"
+#include "model/per_layer_embeddings.h"
 #include "model/weights.h"
 #include "ops/backend.h"
 
@@ -104,7 +105,7 @@ class Forward {
   Buffer gate_up_;                // (n_ubatch, 2 intermediate or intermediate) f32
   ActivationsByWidth activated_;  // (n_ubatch, intermediate)
   std::optional<Moe> moe_;
-  std::optional<LayerInputs> layer_inputs_;
+  std::optional<PerLayerEmbeddings> per_layer_embeddings_;
   Buffer block_out_;        // (n_ubatch, hidden) f32, where it is normed before it is added
   ActivationSet selected_;  // (output_rows(), hidden), after the final norm, as the head takes them
   Activations states_;      // (output_rows(), hidden) f32, after the final norm

@@ -79,15 +79,15 @@ struct BesideNorms {
   Norm experts_out;  // (hidden), of what the experts give
 };
 
-// What a layer does with its own input (LayerInputs).
-struct LayerInputWeights {
+// What a layer does with its own input (PerLayerEmbeddings).
+struct PerLayerEmbeddingWeights {
   Matrix gate;     // (layer_input_size, hidden)
   Matrix proj;     // (hidden, layer_input_size)
   Norm post_norm;  // (hidden), of what is added
 };
 
 // Of which the layers' own inputs are made.
-struct LayerInputTables {
+struct PerLayerEmbeddingTables {
   Matrix embedding;  // (vocab, n_layers * layer_input_size)
   Matrix proj;       // (n_layers * layer_input_size, hidden)
   Norm norm;         // (layer_input_size), of each layer's part of the projection, and of the sum
@@ -122,13 +122,13 @@ struct LayerWeights {
   std::optional<Experts> experts;     // instead of gate_up and down, or beside them
   std::optional<BesideNorms> beside;  // where the layer has both
   std::optional<Matrix> shared_gate;  // (1, hidden), f32: where its MLP is a shared expert
-  std::optional<LayerInputWeights> input;
+  std::optional<PerLayerEmbeddingWeights> input;
 };
 
 struct Weights {
   Matrix token_embedding;                    // (vocab, hidden)
   std::optional<Matrix> position_embedding;  // (positions, hidden), where positions are learned
-  std::optional<LayerInputTables> layer_inputs;
+  std::optional<PerLayerEmbeddingTables> per_layer_embeddings;
   std::vector<LayerWeights> layers;
   Norm final_norm;             // (hidden)
   std::optional<Matrix> head;  // (vocab, hidden); none = tied to token_embedding

@@ -26,9 +26,9 @@ void Weights::for_each_matrix(FunctionRef<void(const Matrix&)> visit) const {
   visit(token_embedding);
   if (position_embedding) visit(*position_embedding);
   if (head) visit(*head);
-  if (layer_inputs) {
-    visit(layer_inputs->embedding);
-    visit(layer_inputs->proj);
+  if (per_layer_embeddings) {
+    visit(per_layer_embeddings->embedding);
+    visit(per_layer_embeddings->proj);
   }
   for (const LayerWeights& w : layers) {
     for (const Matrix& m : w.qkv) visit(m);
@@ -59,7 +59,7 @@ std::vector<DType> Weights::dtypes() const {
 
 size_t Weights::bytes() const {
   size_t total = bytes_of(final_norm);
-  if (layer_inputs) total += bytes_of(layer_inputs->norm);
+  if (per_layer_embeddings) total += bytes_of(per_layer_embeddings->norm);
   for_each_matrix([&](const Matrix& m) { total += bytes_of(m); });
   for (const LayerWeights& w : layers) {
     total += bytes_of(w.attn_norm) + bytes_of(w.q_norm) + bytes_of(w.k_norm) + bytes_of(w.v_norm) +

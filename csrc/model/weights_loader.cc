@@ -46,7 +46,7 @@ class WeightsLoader {
       w.position_embedding = table("position_embedding", config_.max_position_embeddings, hidden,
                                    is_quantised(dtype_) ? DType::kF32 : dtype_);
     }
-    if (config_.layer_input_size > 0) w.layer_inputs = layer_input_tables();
+    if (config_.layer_input_size > 0) w.per_layer_embeddings = per_layer_embedding_tables();
     w.layers.reserve(static_cast<size_t>(config_.n_layers));
     for (int i = 0; i < config_.n_layers; ++i) {
       w.layers.push_back(layer(i, "layers." + std::to_string(i) + "."));
@@ -162,9 +162,9 @@ class WeightsLoader {
     return made;
   }
 
-  LayerInputTables layer_input_tables() {
+  PerLayerEmbeddingTables per_layer_embedding_tables() {
     const int size = config_.layer_input_size;
-    LayerInputTables tables;
+    PerLayerEmbeddingTables tables;
     tables.embedding = table("layer_inputs.embedding", config_.vocab_size, config_.n_layers * size);
     tables.proj = linear("layer_inputs.", "proj", config_.n_layers * size, config_.hidden_size);
     // The projection is divided by sqrt(hidden), which its norm sees in the epsilon alone.
@@ -174,9 +174,9 @@ class WeightsLoader {
     return tables;
   }
 
-  LayerInputWeights layer_input(const std::string& prefix) {
+  PerLayerEmbeddingWeights layer_input(const std::string& prefix) {
     const int size = config_.layer_input_size;
-    LayerInputWeights w;
+    PerLayerEmbeddingWeights w;
     w.gate = linear(prefix, "input_gate", size, config_.hidden_size);
     w.proj = linear(prefix, "input_proj", config_.hidden_size, size);
     w.post_norm = norm(prefix + "input_post_norm", config_.hidden_size);

@@ -41,7 +41,7 @@ struct PassShape {
   int max_sequences = 0;
   int n_positions = 0;  // of a sequence
   int n_heads = 0;
-  bool both_ways = false;                   // as of AttentionLayer, of all layers
+  bool causal = true;                       // as in AttentionLayer, in all layers
   std::vector<LayerStorage> storages = {};  // of keys and values; at least one
   DeltaShape delta = {};                    // of recurrent layers, if there are any of the kind
   ShortConvShape short_conv = {};           // likewise
@@ -63,8 +63,8 @@ struct AttentionLayer {
   int head_dim = 0;
   float scale = 1.0f;
   float softcap = 0.0f;               // scores s become softcap * tanh(s / softcap); 0 = none
-  int sliding_window = 0;             // 0 = full; both_ways: on each side
-  bool both_ways = false;             // queries see what follows them in the pass too
+  int sliding_window = 0;             // 0 = full; if not causal, on each side
+  bool causal = true;                 // else queries see the rows after them in the pass, too
   const RopeTable* rope = nullptr;    // null = no rotation
   const RopeTable* q_rope = nullptr;  // of q; null = rope
   // Null = none. A weight of (head_dim) norms each head; one of all heads of q, or of k, norms them
@@ -144,8 +144,8 @@ class Backend {
   // download nothing. In all passes they must be the same, on the same buffers, but for the numbers
   // of rows that they are called with. So a device may keep what they were and repeat that, and it
   // may call them with more rows than `rows`: those after them are padding, whose results are
-  // nobody's. draws (rows.n_logits_rows): where the samples go, which operations then have alike.
-  virtual void run_pass(PassRows rows, std::span<Draw> /*draws*/,
+  // nobody's. samples (rows.n_logits_rows): where the samples go, which operations then have alike.
+  virtual void run_pass(PassRows rows, std::span<Sample> /*samples*/,
                         FunctionRef<void(PassRows)> operations) {
     operations(rows);
   }
@@ -182,8 +182,8 @@ class Backend {
   // qkv (n_rows, (n_heads + 2 * n_kv_heads) * head_dim) f32: q heads, then k heads, then v heads
   virtual void rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) = 0;
 
-  // Attention of every row's q over its sequence's KV up to its own position, or, both ways, up to
-  // the sequence's last row of the pass.
+  // Attention of every row's q over its sequence's KV up to its own position, or, if not causal, up
+  // to the sequence's last row of the pass.
   // qkv as above -> out (n_rows, n_heads * head_dim)
   virtual void attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
                          Activations& out) = 0;
@@ -203,11 +203,11 @@ class Backend {
   // logits (n_rows, vocab_size) f32
   virtual void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) = 0;
 
-  // draws[rows.first + i] = what request rows.first + i of the batch asks of row i of the logits.
-  // logits (rows.n, vocab_size) f32, of kLogitsRows; draws (logits_rows.size()): the same in all
-  // calls of a pass, which go through the rows in order. Draws after a draft token that was wrong
-  // are to be ignored, and may be anything: a device draws all rows at once, the CPU stops there.
-  virtual void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) = 0;
+  // samples[rows.first + i] = what request rows.first + i of the batch asks of row i of the logits.
+  // logits (rows.n, vocab_size) f32, of kLogitsRows; samples (logits_rows.size()): the same in all
+  // calls of a pass, which go through the rows in order. Samples after a draft token that was wrong
+  // are to be ignored, and may be anything: a device samples all rows at once, the CPU stops there.
+  virtual void sample(const Buffer& logits, Rows rows, std::span<Sample> samples) = 0;
 
   // Copies the first to.size() bytes of `from` to the host's memory.
   virtual void download(const Buffer& from, std::span<std::byte> to) = 0;

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "kv/layer_groups.h"
-#include "sampling/draw.h"
+#include "sampling/sample.h"
 
 namespace pb {
 
@@ -31,9 +31,10 @@ struct RowBatch {
   const int32_t* tokens = nullptr;     // (n_rows)
   const int32_t* positions = nullptr;  // (n_rows)
   std::span<const SequenceRows> sequences = {};
-  std::span<const int32_t> logits_rows = {};   // those whose logits are wanted
-  std::span<const DrawRequest> requests = {};  // what is drawn after each of these; empty: nothing
-  std::span<const int32_t> pooled_rows = {};   // those whose states after the final norm are wanted
+  std::span<const int32_t> logits_rows = {};  // those whose logits are wanted
+  std::span<const SampleRequest> requests =
+      {};                                     // what is sampled after each of these; empty: nothing
+  std::span<const int32_t> pooled_rows = {};  // those whose states after the final norm are wanted
 };
 
 // n rows of the planned batch: neighbours in it, or in one of its lists, from number `first` on.

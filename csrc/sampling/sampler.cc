@@ -91,8 +91,8 @@ class RankedTokens {
   size_t n_ranked_ = 0;    // leading keys that are in order
 };
 
-int32_t draw_random(std::span<const float> scores, float largest, const Sampling& sampling,
-                    double u, std::span<uint64_t> scratch) {
+int32_t sample_random(std::span<const float> scores, float largest, const Sampling& sampling,
+                      double u, std::span<uint64_t> scratch) {
   const Weight weight(largest, sampling.temperature);
   RankedTokens ranked(scores, largest, sampling.temperature, scratch);
   const auto weight_of = [&](size_t rank) { return double{weight(ranked.score(rank))}; };
@@ -132,9 +132,9 @@ int32_t draw_random(std::span<const float> scores, float largest, const Sampling
   return token;
 }
 
-bool changes_scores(const Sampling& s, int64_t n_drawn) {
+bool changes_scores(const Sampling& s, int64_t n_sampled) {
   return s.repetition_penalty != 1.0 || s.presence_penalty != 0.0 || s.frequency_penalty != 0.0 ||
-         !s.logit_bias.empty() || (n_drawn < s.min_tokens && !s.stop_token_ids.empty());
+         !s.logit_bias.empty() || (n_sampled < s.min_tokens && !s.stop_token_ids.empty());
 }
 
 // Forbids the tokens that the mask leaves out.
@@ -157,22 +157,22 @@ Sampler::Sampler(int vocab_size)
       counts_(static_cast<size_t>(vocab_size)),
       seen_(static_cast<size_t>(vocab_size)) {}
 
-Draw Sampler::draw(std::span<const float> logits, const Sampling& sampling,
-                   std::span<const int32_t> history, std::span<const int32_t> appended,
-                   const uint32_t* mask) {
-  Draw draw;
+Sample Sampler::sample(std::span<const float> logits, const Sampling& sampling,
+                       std::span<const int32_t> history, std::span<const int32_t> appended,
+                       const uint32_t* mask) {
+  Sample sample;
   if (!all_finite(logits)) {
-    draw.failure = kNotFinite;
-    return draw;
+    sample.failure = kNotFinite;
+    return sample;
   }
   const uint64_t position = history.size() + appended.size();
-  const int64_t n_drawn = static_cast<int64_t>(position) - sampling.n_prompt;
+  const int64_t n_sampled = static_cast<int64_t>(position) - sampling.n_prompt;
   std::span<const float> scores = logits;
-  if (mask != nullptr || changes_scores(sampling, n_drawn)) {
+  if (mask != nullptr || changes_scores(sampling, n_sampled)) {
     std::copy(logits.begin(), logits.end(), scores_.begin());
     for (const auto& [token, bias] : sampling.logit_bias) score(token) += bias;
     penalise(sampling, history, appended);
-    if (n_drawn < sampling.min_tokens) {
+    if (n_sampled < sampling.min_tokens) {
       for (int32_t token : sampling.stop_token_ids) score(token) = kForbidden;
     }
     if (mask != nullptr) keep_allowed(mask, scores_);
@@ -181,26 +181,26 @@ Draw Sampler::draw(std::span<const float> logits, const Sampling& sampling,
   const int32_t likeliest = argmax(scores);
   const float largest = scores[static_cast<size_t>(likeliest)];
   if (largest == kForbidden) {
-    draw.failure = kAllForbidden;
-    return draw;
+    sample.failure = kAllForbidden;
+    return sample;
   }
-  draw.token =
+  sample.token =
       sampling.temperature == 0.0
           ? likeliest
-          : draw_random(scores, largest, sampling, uniform(sampling.seed, position), ranking_);
-  if (sampling.wants_logprobs) note_logprobs(logits, sampling.top_logprobs, draw);
-  return draw;
+          : sample_random(scores, largest, sampling, uniform(sampling.seed, position), ranking_);
+  if (sampling.wants_logprobs) note_logprobs(logits, sampling.top_logprobs, sample);
+  return sample;
 }
 
-Draw Sampler::scored(std::span<const float> logits, int32_t token, int n_top) {
-  Draw draw;
-  draw.token = token;
+Sample Sampler::scored(std::span<const float> logits, int32_t token, int n_top) {
+  Sample sample;
+  sample.token = token;
   if (!all_finite(logits)) {
-    draw.failure = kNotFinite;
+    sample.failure = kNotFinite;
   } else {
-    note_logprobs(logits, n_top, draw);
+    note_logprobs(logits, n_top, sample);
   }
-  return draw;
+  return sample;
 }
 
 void Sampler::penalise(const Sampling& sampling, std::span<const int32_t> history,
@@ -234,15 +234,15 @@ void Sampler::penalise(const Sampling& sampling, std::span<const int32_t> histor
   }
 }
 
-void Sampler::note_logprobs(std::span<const float> logits, int n_top, Draw& draw) {
+void Sampler::note_logprobs(std::span<const float> logits, int n_top, Sample& sample) {
   const LogSoftmax logprob(logits);
   RankedTokens ranked(logits, logprob.largest(), 1.0, ranking_);
-  draw.has_logprobs = true;
-  draw.logprob = logprob(draw.token);
-  draw.n_top = static_cast<int>(std::min(static_cast<size_t>(n_top), ranked.size()));
-  for (int i = 0; i < draw.n_top; ++i) {
+  sample.has_logprobs = true;
+  sample.logprob = logprob(sample.token);
+  sample.n_top = static_cast<int>(std::min(static_cast<size_t>(n_top), ranked.size()));
+  for (int i = 0; i < sample.n_top; ++i) {
     const int32_t token = ranked.token(static_cast<size_t>(i));
-    draw.top[static_cast<size_t>(i)] = {token, logprob(token)};
+    sample.top[static_cast<size_t>(i)] = {token, logprob(token)};
   }
 }
 

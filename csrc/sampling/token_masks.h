@@ -1,4 +1,4 @@
-// Masks that say which tokens may be drawn, filled by other threads while a pass computes.
+// Masks that say which tokens may be sampled, filled by other threads while a pass computes.
 #pragma once
 
 #include <condition_variable>
@@ -9,7 +9,7 @@
 
 namespace pb {
 
-// Words of the mask of a row: bit t % 32 of word t / 32 is set where token t may be drawn.
+// Words of the mask of a row: bit t % 32 of word t / 32 is set where token t may be sampled.
 inline size_t mask_words(int vocab_size) { return (static_cast<size_t>(vocab_size) + 31) / 32; }
 
 inline bool is_allowed(const uint32_t* mask, size_t token) {

@@ -19,7 +19,7 @@ std::string title(const AttentionCase& c) {
   return std::string("attention ") + dtype_name(c.kv) + " of heads of " +
          std::to_string(c.head_dim) + (c.sliding_window > 0 ? ", in a window" : "") +
          (c.softcap > 0 ? ", capped" : "") + (c.sinks.empty() ? "" : ", with sinks") +
-         (c.both_ways ? ", both ways" : "");
+         (c.causal ? "" : ", both ways");
 }
 
 // The last rows of one sequence.
@@ -116,7 +116,7 @@ std::vector<Rows> rows_of(DType kv, bool is_small) {
   sunk.sinks = {0.5f, -3.0f, 20.0f, 1.0f};
   all.push_back({sunk, 300, 3});
   AttentionCase seen_from_both_sides = windowed;
-  seen_from_both_sides.both_ways = true;
+  seen_from_both_sides.causal = false;
   all.push_back({seen_from_both_sides, 300, 300});
   return all;
 }

@@ -30,8 +30,8 @@ Problem scattered(Problem p, int spread, int shift = 0) {
   for (std::vector<float>* numbers : {&p.x, &p.w}) {
     for (float& v : *numbers) {
       state = state * 1664525u + 1013904223u;
-      const auto drawn = static_cast<int>((state >> 16) % static_cast<uint32_t>(2 * spread + 1));
-      v = std::ldexp(v, drawn - spread + shift);
+      const auto sampled = static_cast<int>((state >> 16) % static_cast<uint32_t>(2 * spread + 1));
+      v = std::ldexp(v, sampled - spread + shift);
     }
     if (p.blocks != nullptr) break;
   }

@@ -1,4 +1,4 @@
-// Draws of tokens: greedy, at random, with penalties and log-probabilities.
+// Samples of tokens: greedy, at random, with penalties and log-probabilities.
 #include "cases.h"
 #include "device_sampler.h"
 
@@ -9,7 +9,7 @@ using namespace pb::test;
 
 constexpr size_t kRows = 6;
 
-// Every option that changes a draw, in turn.
+// Every option that changes a sample, in turn.
 Sampling sampling_of(size_t row, int vocab) {
   Sampling s;
   s.seed = row;

@@ -37,7 +37,7 @@ int first_seen(int position, const AttentionLayer& layer) {
 
 // The end of the keys that the query at `position` of a sequence sees.
 int end_seen(int position, const SequenceRows& sequence, const AttentionLayer& layer) {
-  if (!layer.both_ways) return position + 1;
+  if (layer.causal) return position + 1;
   const int end = sequence.end_position();
   return layer.sliding_window > 0 ? std::min(end, position + layer.sliding_window) : end;
 }

@@ -15,7 +15,7 @@ int segments_before(int end) { return (end + kSegment - 1) / kSegment; }
 int most_segments(const AttentionLimits& limits) {
   const int all = segments_before(limits.max_positions);
   if (limits.widest_window == 0) return all;
-  const int64_t after = limits.both_ways ? limits.widest_window - 1 : 0;
+  const int64_t after = limits.causal ? 0 : limits.widest_window - 1;
   const int tile = std::max(limits.large_tile, kSmallTile);
   const int64_t seen = limits.widest_window + after + tile - 1;
   return static_cast<int>(std::min<int64_t>(all, (seen - 1) / kSegment + 2));
@@ -115,7 +115,7 @@ AttentionPlan::Member AttentionPlan::next_member(Entry& entry, int n) const {
   const int min_end = position + first / limits_.group + 1;
   const int max_end = position + (first + n - 1) / limits_.group + 1;
   int seen_end = max_end;
-  if (limits_.both_ways) {
+  if (!limits_.causal) {
     const int window = limits_.widest_window;
     const int limit = entry.sequence->end_position();
     seen_end = window > 0 ? std::min(limit, max_end + window - 1) : limit;

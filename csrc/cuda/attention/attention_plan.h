@@ -28,9 +28,9 @@ struct AttentionLimits {
   int group = 1;        // q heads that share a kv head
   int n_kv_heads = 1;
   int head_dim = 0;
-  int widest_window = 0;   // the greatest sliding window of the layers; 0: one of them sees all
-  bool both_ways = false;  // queries see what follows them in the pass too
-  int large_tile = 64;     // queries of a large tile; 0: there are no kernels for them
+  int widest_window = 0;  // the greatest sliding window of the layers; 0: one of them sees all
+  bool causal = true;     // else queries see the rows after them in the pass, too
+  int large_tile = 64;    // queries of a large tile; 0: there are no kernels for them
   // Of the device: multiprocessors times blocks of each, of the kernels of both sizes of tiles.
   int n_resident_blocks = 1;
   int n_resident_large_blocks = 1;

@@ -180,7 +180,7 @@ AttentionLimits CudaBackend::attention_limits(const LayerStorage& storage) const
       .n_kv_heads = kv.n_heads,
       .head_dim = kv.head_dim,
       .widest_window = storage.window,
-      .both_ways = shape_.both_ways,
+      .causal = shape_.causal,
       .large_tile = large_tile(attention_device_, stored),
       .n_resident_blocks = resident_blocks(attention_device_),
       .n_resident_large_blocks = resident_large_blocks(attention_device_, stored),

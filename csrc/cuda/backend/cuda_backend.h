@@ -64,7 +64,7 @@ class CudaBackend final : public Backend {
   size_t memory_for_kv(size_t mapped_weights) override;
 
   void plan(const RowBatch& batch, const KvStorage& kv) override;
-  void run_pass(PassRows rows, std::span<Draw> draws,
+  void run_pass(PassRows rows, std::span<Sample> samples,
                 FunctionRef<void(PassRows)> operations) override;
   void embed(const Matrix& table, float scale, Buffer& x) override;
   void embed_add(const Matrix& table, Buffer& x) override;
@@ -82,7 +82,7 @@ class CudaBackend final : public Backend {
   void multiply_activated(const Buffer& gate, int n_rows, Activation kind, const Buffer& factors,
                           int n_factors, int first, Activations& out) override;
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
-  void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
+  void sample(const Buffer& logits, Rows rows, std::span<Sample> samples) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
   ExpertOperations& experts() override { return experts_; }
   RecurrentOperations& recurrent() override { return recurrent_; }
@@ -169,9 +169,9 @@ class CudaBackend final : public Backend {
   int n_rows_ = 0;                // of its operations: the batch's, or more with padding
   bool samples_planned_ = false;  // all samples of the pass, before its operations
   int n_sampled_ = 0;             // rows of the pass whose samples are on their way
-  int n_taken_ = 0;               // of them, those whose draws have been written
+  int n_taken_ = 0;               // of them, those whose samples have been written
   size_t n_changes_ = 0;          // of the pass
-  std::span<Draw> draws_;         // that samples become
+  std::span<Sample> samples_;     // that samples become
   std::exception_ptr failure_;    // of an operation since the last finish()
 };
 

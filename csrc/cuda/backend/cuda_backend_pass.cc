@@ -14,7 +14,7 @@ namespace {
 
 // How far behind its own position a query sees, where its sequence goes on in the pass.
 int positions_after(const AttentionLayer& layer) {
-  if (!layer.both_ways) return 0;
+  if (layer.causal) return 0;
   return layer.sliding_window > 0 ? layer.sliding_window - 1 : std::numeric_limits<int>::max();
 }
 

@@ -11,7 +11,7 @@
 namespace pb::cuda {
 namespace {
 
-SamplingRequest sampling_request(const DrawRequest& request) {
+SamplingRequest sampling_request(const SampleRequest& request) {
   return {.sampling = request.sampling,
           .history = request.history,
           .appended = request.appended,
@@ -28,12 +28,12 @@ bool CudaBackend::is_decode_pass() const {
          batch_.pooled_rows.empty() && graphs_->serve(batch_.n_rows);
 }
 
-void CudaBackend::run_pass(PassRows rows, std::span<Draw> draws,
+void CudaBackend::run_pass(PassRows rows, std::span<Sample> samples,
                            FunctionRef<void(PassRows)> operations) {
   bool is_planned = false;
   attempt([&] { is_planned = is_decode_pass() && plan_samples(); });
   if (!is_planned) return operations(rows);
-  draws_ = draws;
+  samples_ = samples;
   n_sampled_ = rows.n_rows;
   samples_planned_ = true;
   attempt([&] { run_decode_pass(operations); });
@@ -56,7 +56,7 @@ void CudaBackend::run_decode_pass(FunctionRef<void(PassRows)> operations) {
 
 bool CudaBackend::plan_samples() {
   sampling_requests_.clear();
-  for (const DrawRequest& request : batch_.requests) {
+  for (const SampleRequest& request : batch_.requests) {
     sampling_requests_.push_back(sampling_request(request));
   }
   const auto n_rows = sampling_requests_.size();
@@ -69,12 +69,12 @@ bool CudaBackend::plan_samples() {
   return true;
 }
 
-void CudaBackend::sample(const Buffer& logits, Rows rows, std::span<Draw> draws) {
+void CudaBackend::sample(const Buffer& logits, Rows rows, std::span<Sample> samples) {
   attempt([&] {
     if (samples_planned_) {
       sample_planned(logits, rows);
     } else {
-      draws_ = draws;
+      samples_ = samples;
       plan_and_sample(logits, rows);
     }
   });
@@ -85,7 +85,7 @@ void CudaBackend::sample(const Buffer& logits, Rows rows, std::span<Draw> draws)
 void CudaBackend::sample_planned(const Buffer& logits, Rows rows) {
   const auto first = static_cast<size_t>(rows.first);
   const SamplingLaunches launches = sampling_launches(
-      {.n_rows = rows.n, .n_changes = 1, .draws_at_random = true, .wants_logprobs = true},
+      {.n_rows = rows.n, .n_changes = 1, .is_random = true, .wants_logprobs = true},
       {.logits = logits.as<float>(),
        .vocab = shape_.vocab_size,
        .rows = pass_->sampling.device + first,
@@ -136,7 +136,7 @@ void CudaBackend::plan_and_sample(const Buffer& logits, Rows rows) {
 void CudaBackend::take_samples() {
   for (; n_taken_ < n_sampled_; ++n_taken_) {
     const auto row = static_cast<size_t>(n_taken_);
-    draws_[row] = draw_of(pass_->sampled.host[row], pass_->sampling.host[row]);
+    samples_[row] = sample_of(pass_->sampled.host[row], pass_->sampling.host[row]);
   }
 }
 

@@ -1,4 +1,4 @@
-// Parameters of drawing tokens on the device, and what comes back. Pointers are to device memory.
+// Parameters of sampling tokens on the device, and what comes back. Pointers are to device memory.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ inline constexpr int kMassBits = 44;
 // Probabilities and uniform numbers that masses are multiplied by: units of 2^-53.
 inline constexpr int kFractionBits = 53;
 
-// What is done to the score of one token before a draw: score + bias, then the repetition penalty
+// What is done to the score of one token before a sample: score + bias, then the repetition penalty
 // where `is_seen`, then - penalty; -inf where `is_forbidden`.
 struct ScoreChange {
   int32_t token = 0;
@@ -38,7 +38,7 @@ struct RowSampling {
   int32_t top_k = 0;                 // 0 = all
   uint64_t top_p = 0;                // units of 2^-53, 1 or more; 2^53 = all
   uint64_t uniform = 0;              // units of 2^-53, less than 2^53
-  int32_t target = -1;               // token to score; -1 = draw one
+  int32_t target = -1;               // token to score; -1 = sample one
   int32_t wants_logprobs = 0;        // 0 or 1
   int32_t n_top = 0;                 // 0..kMostTopTokens, where wants_logprobs
 };

@@ -1,4 +1,4 @@
-// Draws or scores a token a row of logits. What is done and in which order: csrc/sampling/draw.h.
+// Draws or scores a token a row of logits. What is done and in which order: csrc/sampling/sample.h.
 //
 // Greedy draws are those of the sampler of the host. Random ones differ from it where the rounding
 // of a weight decides, and never with what else is in the batch.

@@ -14,16 +14,16 @@ static_assert(kMostTopTokens == kMaxLogprobs);
 
 constexpr double kFractionOne = static_cast<double>(uint64_t{1} << kFractionBits);
 
-bool changes_scores(const Sampling& s, int64_t n_drawn) {
+bool changes_scores(const Sampling& s, int64_t n_sampled) {
   return s.repetition_penalty != 1.0 || s.presence_penalty != 0.0 || s.frequency_penalty != 0.0 ||
-         !s.logit_bias.empty() || (n_drawn < s.min_tokens && !s.stop_token_ids.empty());
+         !s.logit_bias.empty() || (n_sampled < s.min_tokens && !s.stop_token_ids.empty());
 }
 
 size_t n_tokens(const SamplingRequest& request) {
   return request.history.size() + request.appended.size();
 }
 
-int64_t n_drawn(const SamplingRequest& request) {
+int64_t n_sampled(const SamplingRequest& request) {
   return static_cast<int64_t>(n_tokens(request)) - request.sampling->n_prompt;
 }
 
@@ -43,7 +43,7 @@ RowSampling scored_row(const SamplingRequest& request) {
 }
 
 // All but the changes.
-RowSampling drawn_row(const SamplingRequest& request) {
+RowSampling sampled_row(const SamplingRequest& request) {
   const Sampling& s = *request.sampling;
   RowSampling row;
   row.repetition_penalty = static_cast<float>(s.repetition_penalty);
@@ -81,7 +81,7 @@ PlannedRows SamplingPlanner::plan(std::span<const SamplingRequest> requests,
     if (request.target >= 0) {
       row = scored_row(request);
     } else {
-      row = drawn_row(request);
+      row = sampled_row(request);
       free_changes_ = changes.subspan(planned.n_changes);
       list_changes(request);
       if (is_full_) break;
@@ -91,7 +91,7 @@ PlannedRows SamplingPlanner::plan(std::span<const SamplingRequest> requests,
     }
     rows[i] = row;
     ++planned.n_rows;
-    planned.draws_at_random = planned.draws_at_random || row.inverse_temperature > 0.0f;
+    planned.is_random = planned.is_random || row.inverse_temperature > 0.0f;
     planned.wants_logprobs = planned.wants_logprobs || row.wants_logprobs != 0;
   }
   return planned;
@@ -116,10 +116,10 @@ void SamplingPlanner::list_changes(const SamplingRequest& request) {
   const Sampling& s = *request.sampling;
   n_changes_ = 0;
   is_full_ = false;
-  if (request.mask == nullptr && !changes_scores(s, n_drawn(request))) return;
+  if (request.mask == nullptr && !changes_scores(s, n_sampled(request))) return;
   for (const auto& [token, bias] : s.logit_bias) change(token).bias += bias;
   penalise(request);
-  if (n_drawn(request) < s.min_tokens) {
+  if (n_sampled(request) < s.min_tokens) {
     for (const int32_t token : s.stop_token_ids) change(token).is_forbidden = 1;
   }
   if (request.mask != nullptr) {
@@ -168,35 +168,35 @@ SamplingLaunches sampling_launches(const PlannedRows& planned, const SampleParam
   };
   add("find_likeliest");
   if (planned.n_changes > 0) add("change_scores");
-  if (planned.draws_at_random) add("draw_tokens");
+  if (planned.is_random) add("draw_tokens");
   if (planned.wants_logprobs) add("note_logprobs");
   return all;
 }
 
-Draw draw_of(const SampledRow& sampled, const RowSampling& row) {
-  Draw draw;
-  draw.token = std::max(row.target, 0);
+Sample sample_of(const SampledRow& sampled, const RowSampling& row) {
+  Sample sample;
+  sample.token = std::max(row.target, 0);
   if (sampled.status == kLogitsNotFinite) {
-    draw.failure = "the model's logits for its next token are not all finite";
-    return draw;
+    sample.failure = "the model's logits for its next token are not all finite";
+    return sample;
   }
   if (sampled.status == kAllForbidden) {
-    draw.failure = pb::kAllForbidden;
-    return draw;
+    sample.failure = pb::kAllForbidden;
+    return sample;
   }
-  draw.token = sampled.token;
-  if (!row.wants_logprobs) return draw;
+  sample.token = sampled.token;
+  if (!row.wants_logprobs) return sample;
   const double log_mass = std::log(std::ldexp(static_cast<double>(sampled.mass), -kMassBits));
   const auto logprob = [&](float logit) {
     return static_cast<float>(double{logit} - double{sampled.logits.largest} - log_mass);
   };
-  draw.has_logprobs = true;
-  draw.logprob = logprob(sampled.logit);
-  draw.n_top = sampled.n_top;
+  sample.has_logprobs = true;
+  sample.logprob = logprob(sampled.logit);
+  sample.n_top = sampled.n_top;
   for (size_t i = 0; i < static_cast<size_t>(sampled.n_top); ++i) {
-    draw.top[i] = {sampled.top_tokens[i], logprob(sampled.top_logits[i])};
+    sample.top[i] = {sampled.top_tokens[i], logprob(sampled.top_logits[i])};
   }
-  return draw;
+  return sample;
 }
 
 }  // namespace pb::cuda

@@ -1,5 +1,5 @@
-// The host's side of drawing tokens on the device: what rows ask for becomes parameters of the
-// kernels of sampling.cuh, and what these gave becomes draws.
+// The host's side of sampling tokens on the device: what rows ask for becomes parameters of the
+// kernels of sampling.cuh, and what these gave becomes samples.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 #include "cuda/driver/launch.h"
 #include "cuda/sampling/params_sampling.h"
-#include "sampling/draw.h"
+#include "sampling/sample.h"
 #include "sampling/sampling.h"
 
 namespace pb::cuda {
@@ -18,11 +18,11 @@ namespace pb::cuda {
 // What one row of logits is for.
 struct SamplingRequest {
   const Sampling* sampling = nullptr;  // of the sequence; null with `target`
-  // The sequence's tokens are `history` followed by `appended`; what is drawn comes after them.
+  // The sequence's tokens are `history` followed by `appended`; what is sampled comes after them.
   std::span<const int32_t> history = {};
   std::span<const int32_t> appended = {};
-  const uint32_t* mask = nullptr;  // (mask_words(vocab)): tokens that may be drawn; null: all
-  int32_t target = -1;  // 0 or more: a token whose log-probability is wanted; none is drawn
+  const uint32_t* mask = nullptr;  // (mask_words(vocab)): tokens that may be sampled; null: all
+  int32_t target = -1;  // 0 or more: a token whose log-probability is wanted; none is sampled
   int32_t n_top = 0;    // likeliest tokens beside the target
 };
 
@@ -40,7 +40,7 @@ SamplingBytes sampling_bytes(int vocab_size, int most_rows, size_t most_changes)
 struct PlannedRows {
   int n_rows = 0;
   size_t n_changes = 0;
-  bool draws_at_random = false;
+  bool is_random = false;
   bool wants_logprobs = false;
 };
 
@@ -77,6 +77,6 @@ struct SamplingLaunches {
 SamplingLaunches sampling_launches(const PlannedRows& planned, const SampleParams& params);
 
 // What the engine is told of a row.
-Draw draw_of(const SampledRow& sampled, const RowSampling& row);
+Sample sample_of(const SampledRow& sampled, const RowSampling& row);
 
 }  // namespace pb::cuda

@@ -75,7 +75,7 @@ TEST(rows_are_near_to_the_definition) {
         c.sliding_window = 40;
         check_definition(c, 300, 200);
         c.softcap = 0.7f;
-        c.both_ways = true;
+        c.causal = false;
         check_definition(c, 150, 0);
       }
     }
@@ -102,7 +102,7 @@ TEST(windows_caps_and_sinks_have_the_bits_of_mma) {
     AttentionCase c = by_maps(kv, 128);
     for (const int window : {1, 33, 70, 300}) {
       c.sliding_window = window;
-      c.both_ways = window == 70;
+      c.causal = window != 70;
       c.softcap = window == 33 ? 0.7f : 0.0f;
       c.sinks = window == 300 ? std::vector<float>{0.5f, -3.0f} : std::vector<float>{};
       set_order(2, MmaModel::kHopper);

@@ -43,7 +43,7 @@ TEST(wide_heads_are_near_to_the_definition) {
     c.softcap = 0.7f;
     c.group = 3;
     check_definition(c, 70, 50);
-    c.both_ways = true;
+    c.causal = false;
     check_definition(c, 70, 0);
   }
 }

@@ -147,7 +147,7 @@ TEST(greedy_tokens_are_those_of_the_reference) {
   const TinyModel model = rotary_model();
   const auto run = [&](std::unique_ptr<Backend> backend) {
     const auto engine = engine_of(model, small_options(), std::move(backend));
-    std::vector<int32_t> drawn;
+    std::vector<int32_t> sampled;
     std::vector<int> ids;
     std::vector<int32_t> last;
     for (int i = 0; i < 3; ++i) {
@@ -158,11 +158,11 @@ TEST(greedy_tokens_are_those_of_the_reference) {
     for (int step = 0; step < 10; ++step) {
       std::vector<int32_t> next(ids.size());
       engine->decode_batch(ids, last, next.data(), nullptr);
-      drawn.insert(drawn.end(), next.begin(), next.end());
+      sampled.insert(sampled.end(), next.begin(), next.end());
       last = next;
     }
     engine->check_integrity();
-    return drawn;
+    return sampled;
   };
   EXPECT(run(make_emulated_backend()) == run(std::make_unique<NaiveBackend>()));
 }

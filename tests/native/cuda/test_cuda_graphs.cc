@@ -82,23 +82,23 @@ struct Decoder {
                          .wants_logits = true,
                          .n_draft = n_draft[static_cast<size_t>(i)]});
     }
-    for (const StepDraw& drawn : engine.step(entries)) {
-      note(drawn.draw);
-      last[static_cast<size_t>(drawn.seq_id)] = drawn.draw.token;
+    for (const StepSample& sampled : engine.step(entries)) {
+      note(sampled.sample);
+      last[static_cast<size_t>(sampled.seq_id)] = sampled.sample.token;
     }
   }
 
-  void note(const Draw& draw) {
-    EXPECT(draw.failure == nullptr);
-    seen.push_back(static_cast<float>(draw.token));
-    seen.push_back(draw.logprob);
-    for (int k = 0; k < draw.n_top; ++k) {
-      seen.push_back(static_cast<float>(draw.top[static_cast<size_t>(k)].token));
-      seen.push_back(draw.top[static_cast<size_t>(k)].logprob);
+  void note(const Sample& sample) {
+    EXPECT(sample.failure == nullptr);
+    seen.push_back(static_cast<float>(sample.token));
+    seen.push_back(sample.logprob);
+    for (int k = 0; k < sample.n_top; ++k) {
+      seen.push_back(static_cast<float>(sample.top[static_cast<size_t>(k)].token));
+      seen.push_back(sample.top[static_cast<size_t>(k)].logprob);
     }
   }
 
-  // All that was drawn, and logits that keys and values of up to nine sequences have a part in.
+  // All that was sampled, and logits that keys and values of up to nine sequences have a part in.
   std::vector<float> result() {
     for (size_t i = 0; i < std::min<size_t>(last.size(), 9); ++i) {
       const auto logits = prefill(engine, static_cast<int>(i), some_tokens(1, 4));

@@ -113,7 +113,7 @@ TEST(logits_have_the_same_bits_under_any_schedule) {
   }
 }
 
-// Sequences of several lengths: tokens drawn in company that changes, then logits.
+// Sequences of several lengths: tokens sampled in company that changes, then logits.
 std::vector<float> decode_some(Engine& engine) {
   std::vector<int> ids;
   std::vector<int32_t> last;

@@ -101,7 +101,7 @@ TEST(copies_and_hits_go_on_as_if_computed) {
   engine->check_integrity();
 }
 
-// Sequences of several lengths, past segments and short: tokens drawn, then logits.
+// Sequences of several lengths, past segments and short: tokens sampled, then logits.
 std::vector<float> decode_some(Engine& engine) {
   std::vector<int> ids;
   std::vector<int32_t> last;

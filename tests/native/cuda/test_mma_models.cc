@@ -153,13 +153,13 @@ struct Fragments {
 // three sums are subnormal too: those of f16, whose products are not, because a is zero.
 Fragments random_fragments(Numbers& numbers, bool is_half, int round) {
   const float spread = static_cast<float>(round % 4) * (is_half ? 2.0f : 4.0f);
-  const auto draw = [&] { return numbers.next() * std::exp2(std::floor(numbers.next(spread))); };
+  const auto sample = [&] { return numbers.next() * std::exp2(std::floor(numbers.next(spread))); };
   const bool is_tiny = round % 3 == 2;
   const auto word = [&](float scale) {
     unsigned bits = 0;
     for (int half = 0; half < 2; ++half) {
-      const float drawn = round % 5 == 4 && numbers.next() > 1.0f ? 0.0f : draw() * scale;
-      const float v = is_half ? std::clamp(drawn, -6e4f, 6e4f) : drawn;
+      const float sampled = round % 5 == 4 && numbers.next() > 1.0f ? 0.0f : sample() * scale;
+      const float v = is_half ? std::clamp(sampled, -6e4f, 6e4f) : sampled;
       const unsigned own = is_half ? __half_as_ushort(__float2half_rn(v))
                                    : __bfloat16_as_ushort(__float2bfloat16_rn(v));
       bits |= own << 16 * half;
@@ -169,7 +169,7 @@ Fragments random_fragments(Numbers& numbers, bool is_half, int round) {
   Fragments fragments;
   for (unsigned& w : fragments.a) w = word(!is_tiny ? 1.0f : is_half ? 0.0f : 0x1p-66f);
   for (unsigned& w : fragments.b) w = word(is_tiny && !is_half ? 0x1p-66f : 1.0f);
-  for (float& v : fragments.c) v = round % 2 == 1 ? draw() * (is_tiny ? 0x1p-132f : 1.0f) : 0.0f;
+  for (float& v : fragments.c) v = round % 2 == 1 ? sample() * (is_tiny ? 0x1p-132f : 1.0f) : 0.0f;
   return fragments;
 }
 

@@ -1,4 +1,4 @@
-// Drawing tokens on the emulator, against the sampler of the host.
+// Sampling tokens on the emulator, against the sampler of the host.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -49,7 +49,7 @@ Sampling with_changes(int which, int vocab) {
   return s;
 }
 
-void expect_same_draw(const Draw& device, const Draw& host) {
+void expect_same_sample(const Sample& device, const Sample& host) {
   EXPECT_EQ(device.failure == nullptr, host.failure == nullptr);
   if (host.failure != nullptr && device.failure != nullptr) {
     EXPECT_EQ(std::string(device.failure), std::string(host.failure));
@@ -75,8 +75,8 @@ TEST(greedy_draws_are_those_of_the_host) {
       const auto tokens = some_tokens(40, vocab, 7);
       const std::span<const int32_t> all = tokens;
       const auto logits = random_logits(vocab, static_cast<uint32_t>(which));
-      expect_same_draw(device.draw(logits, s, all.first(35), all.subspan(35)),
-                       host.draw(logits, s, all.first(35), all.subspan(35)));
+      expect_same_sample(device.sample(logits, s, all.first(35), all.subspan(35)),
+                         host.sample(logits, s, all.first(35), all.subspan(35)));
     }
   }
 }
@@ -92,7 +92,7 @@ TEST(log_probabilities_are_those_of_the_host) {
         s.wants_logprobs = true;
         s.top_logprobs = n_top;
         const auto logits = random_logits(vocab, 5, scale);
-        expect_same_draw(device.draw(logits, s), host.draw(logits, s, {}, {}));
+        expect_same_sample(device.sample(logits, s), host.sample(logits, s, {}, {}));
       }
     }
   }
@@ -124,17 +124,17 @@ TEST(a_given_token_is_scored) {
   const auto logits = random_logits(3 * kVocab, 8);
   const std::array<cuda::SamplingRequest, 3> requests = {
       {{.target = 0}, {.target = 256, .n_top = 5}, {.target = 31, .n_top = 32}}};
-  const auto draws = device.draws(logits, requests);
+  const auto samples = device.samples(logits, requests);
   Sampler host(kVocab);
   for (size_t i = 0; i < requests.size(); ++i) {
     const auto row = std::span(logits).subspan(i * kVocab, kVocab);
-    EXPECT_EQ(draws[i].n_top, requests[i].n_top);
-    expect_same_draw(draws[i], host.scored(row, requests[i].target, requests[i].n_top));
+    EXPECT_EQ(samples[i].n_top, requests[i].n_top);
+    expect_same_sample(samples[i], host.scored(row, requests[i].target, requests[i].n_top));
   }
 }
 
-// How many of n draws are not the host's.
-int differing_draws(const std::vector<float>& logits, const Sampling& s, int n) {
+// How many of n samples are not the host's.
+int differing_samples(const std::vector<float>& logits, const Sampling& s, int n) {
   const auto vocab = static_cast<int>(logits.size());
   Sampler host(vocab);
   DeviceSampler device(vocab);
@@ -148,16 +148,16 @@ int differing_draws(const std::vector<float>& logits, const Sampling& s, int n) 
     for (size_t r = 0; r < kRows; ++r) {
       requests.push_back({.sampling = &s, .history = std::span(history).first(first + r)});
     }
-    const auto draws = device.draws(rows, requests);
+    const auto samples = device.samples(rows, requests);
     for (size_t r = 0; r < kRows; ++r) {
-      const Draw expected = host.draw(logits, s, requests[r].history, {});
-      n_differing += draws[r].token == expected.token ? 0 : 1;
+      const Sample expected = host.sample(logits, s, requests[r].history, {});
+      n_differing += samples[r].token == expected.token ? 0 : 1;
     }
   }
   return n_differing;
 }
 
-// In each, up to 120 tokens can be drawn: weights that are off by their rounding move a draw
+// In each, up to 120 tokens can be sampled: weights that are off by their rounding move a sample
 // with a probability of some 1e-6.
 TEST(random_draws_are_those_of_the_host_but_for_rounding) {
   const auto logits = random_logits(120, 11);
@@ -170,7 +170,7 @@ TEST(random_draws_are_those_of_the_host_but_for_rounding) {
       if (options & 1) s.top_k = 40;
       if (options & 2) s.top_p = 0.83;
       if (options & 4) s.min_p = 0.07;
-      n_differing += differing_draws(logits, s, 64);
+      n_differing += differing_samples(logits, s, 64);
     }
   }
   EXPECT(n_differing <= 1);  // of 2,048
@@ -187,39 +187,39 @@ TEST(penalised_random_draws_are_those_of_the_host) {
       s.top_p = which % 3 == 0 ? 0.9 : 1.0;
       const auto tokens = some_tokens(40 + which, vocab, 5);
       const auto logits = random_logits(vocab, static_cast<uint32_t>(which));
-      const Draw drawn = device.draw(logits, s, tokens);
-      const Draw expected = host.draw(logits, s, tokens, {});
-      EXPECT_EQ(drawn.failure == nullptr, expected.failure == nullptr);
-      n_differing += drawn.token == expected.token ? 0 : 1;
+      const Sample sampled = device.sample(logits, s, tokens);
+      const Sample expected = host.sample(logits, s, tokens, {});
+      EXPECT_EQ(sampled.failure == nullptr, expected.failure == nullptr);
+      n_differing += sampled.token == expected.token ? 0 : 1;
     }
     EXPECT(n_differing <= 1);
   }
 }
 
-// How often each token is drawn at positions 0..n-1.
+// How often each token is sampled at positions 0..n-1.
 std::vector<int> counts_of(const std::vector<float>& logits, const Sampling& s, int n) {
   const auto vocab = static_cast<int>(logits.size());
   DeviceSampler device(vocab);
   std::vector<int> counts(logits.size());
   const std::vector<int32_t> history(static_cast<size_t>(n));
   for (size_t i = 0; i < history.size(); ++i) {
-    ++counts[static_cast<size_t>(device.draw(logits, s, std::span(history).first(i)).token)];
+    ++counts[static_cast<size_t>(device.sample(logits, s, std::span(history).first(i)).token)];
   }
   return counts;
 }
 
-// The four tokens that can be drawn, and no others, at the rates of their probabilities.
+// The four tokens that can be sampled, and no others, at the rates of their probabilities.
 TEST(draws_follow_the_distribution) {
   std::vector<float> logits(31, -200.0f);
   const std::array<float, 4> probabilities = {0.1f, 0.4f, 0.3f, 0.2f};
   for (size_t i = 0; i < 4; ++i) logits[7 * i] = std::log(probabilities[i]);
-  constexpr int kDraws = 1000;
-  const auto counts = counts_of(logits, at_temperature(1.0), kDraws);
+  constexpr int kSamples = 1000;
+  const auto counts = counts_of(logits, at_temperature(1.0), kSamples);
   for (size_t i = 0; i < 4; ++i) {
-    const float sigma = std::sqrt(kDraws * probabilities[i] * (1 - probabilities[i]));
-    EXPECT(std::abs(static_cast<float>(counts[7 * i]) - kDraws * probabilities[i]) < 4 * sigma);
+    const float sigma = std::sqrt(kSamples * probabilities[i] * (1 - probabilities[i]));
+    EXPECT(std::abs(static_cast<float>(counts[7 * i]) - kSamples * probabilities[i]) < 4 * sigma);
   }
-  EXPECT_EQ(counts[0] + counts[7] + counts[14] + counts[21], kDraws);
+  EXPECT_EQ(counts[0] + counts[7] + counts[14] + counts[21], kSamples);
 }
 
 TEST(prefixes_that_top_p_and_min_p_keep) {
@@ -272,10 +272,10 @@ TEST(ties_go_to_the_lowest_ids) {
         s.wants_logprobs = true;
         s.top_logprobs = kMaxLogprobs;
         const auto before = std::span(history).first(position);
-        expect_same_draw(device.draw(logits, s, before), host.draw(logits, s, before, {}));
+        expect_same_sample(device.sample(logits, s, before), host.sample(logits, s, before, {}));
       }
     }
-    EXPECT_EQ(device.draw(logits, Sampling{}).token, host.draw(logits, {}, {}, {}).token);
+    EXPECT_EQ(device.sample(logits, Sampling{}).token, host.sample(logits, {}, {}, {}).token);
   }
 }
 
@@ -326,9 +326,9 @@ TEST(logits_that_are_not_finite_fail) {
         Sampling s = at_temperature(at == 0 ? 1.0 : 0.0);
         s.wants_logprobs = true;
         if (at > 0) s.logit_bias = {{at, 1.0f}};
-        expect_same_draw(device.draw(logits, s), host.draw(logits, s, {}, {}));
+        expect_same_sample(device.sample(logits, s), host.sample(logits, s, {}, {}));
         const cuda::SamplingRequest request = {.target = 0, .n_top = 2};
-        expect_same_draw(device.draws(logits, {&request, 1})[0], host.scored(logits, 0));
+        expect_same_sample(device.samples(logits, {&request, 1})[0], host.scored(logits, 0));
       }
     }
   }
@@ -345,7 +345,7 @@ TEST(forbidden_tokens_are_not_drawn) {
   s.stop_token_ids = {0, 1, 2, 3, 0};
   for (const double temperature : {0.0, 1.0}) {
     s.temperature = temperature;
-    expect_same_draw(DeviceSampler(4).draw(logits, s), Sampler(4).draw(logits, s, {}, {}));
+    expect_same_sample(DeviceSampler(4).sample(logits, s), Sampler(4).sample(logits, s, {}, {}));
   }
 }
 
@@ -363,7 +363,8 @@ TEST(extremes_are_those_of_the_host) {
           if (which == 1) s.top_k = 1;
           if (which == 2) s.top_p = 1e-12;
           if (which == 3) s.min_p = 1.0;
-          expect_same_draw(device.draw(logits, s, history), host.draw(logits, s, history, {}));
+          expect_same_sample(device.sample(logits, s, history),
+                             host.sample(logits, s, history, {}));
         }
       }
     }
@@ -372,7 +373,7 @@ TEST(extremes_are_those_of_the_host) {
     Sampling s = at_temperature(1.0);
     s.repetition_penalty = 0.5;
     const std::vector<int32_t> last = {vocab - 1};
-    expect_same_draw(device.draw(large, s, last), host.draw(large, s, last, {}));
+    expect_same_sample(device.sample(large, s, last), host.sample(large, s, last, {}));
   }
 }
 
@@ -390,7 +391,7 @@ TEST(a_large_vocabulary) {
     s.top_logprobs = kMaxLogprobs;
     if (which > 0) s.top_p = 0.95;
     if (which > 1) s.top_k = 20000;
-    expect_same_draw(device.draw(logits, s, tokens), host.draw(logits, s, tokens, {}));
+    expect_same_sample(device.sample(logits, s, tokens), host.sample(logits, s, tokens, {}));
   }
 }
 

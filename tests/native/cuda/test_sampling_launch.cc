@@ -127,7 +127,7 @@ TEST(rows_that_do_not_fit_are_for_another_call) {
     for (size_t i = 0; i < 5; ++i) EXPECT(same_change(changes[i], whole.changes[i]));
     EXPECT_EQ(plan.rows[1].target, 6);
     EXPECT_EQ(plan.rows[1].n_top, 3);
-    EXPECT(plan.planned.wants_logprobs && !plan.planned.draws_at_random);
+    EXPECT(plan.planned.wants_logprobs && !plan.planned.is_random);
   }
   Plan plan;
   EXPECT_EQ(planner.plan(requests, std::span(plan.rows).first(2), plan.changes).n_rows, 2);
@@ -140,7 +140,7 @@ TEST(fractions_are_rounded_where_it_is_safe) {
   const auto row = [&] {
     Plan plan;
     const SamplingRequest request = {.sampling = &s};
-    EXPECT(planner.plan({&request, 1}, plan.rows, plan.changes).draws_at_random);
+    EXPECT(planner.plan({&request, 1}, plan.rows, plan.changes).is_random);
     return plan.rows[0];
   };
   constexpr uint64_t kOne = uint64_t{1} << cuda::kFractionBits;
@@ -186,7 +186,7 @@ TEST(only_kernels_that_rows_need_are_launched) {
     return text;
   };
   EXPECT_EQ(names({.n_rows = 3}), "find_likeliest ");
-  EXPECT_EQ(names({.n_rows = 3, .n_changes = 1, .draws_at_random = true, .wants_logprobs = true}),
+  EXPECT_EQ(names({.n_rows = 3, .n_changes = 1, .is_random = true, .wants_logprobs = true}),
             "find_likeliest change_scores draw_tokens note_logprobs ");
 }
 

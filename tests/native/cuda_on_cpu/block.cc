@@ -48,7 +48,7 @@ std::string name_of(const Thread& t) {
 
 // Any of the bits that are set: not each with the same probability where there are gaps.
 unsigned random_bit(unsigned bits) {
-  const int turn = static_cast<int>(draw() >> 59);
+  const int turn = static_cast<int>(sample() >> 59);
   return (static_cast<unsigned>(std::countr_zero(std::rotr(bits, turn))) +
           static_cast<unsigned>(turn)) %
          32;
@@ -65,7 +65,7 @@ Thread* take_ready() {
     if (!is_warp_ready) m.warp = static_cast<unsigned>(std::countr_zero(m.warps_ready));
     lane = static_cast<unsigned>(std::countr_zero(m.warps[m.warp].ready));
   } else {
-    const bool stays = m.options.seed % 2 == 0 && is_warp_ready && draw() % 64 != 0;
+    const bool stays = m.options.seed % 2 == 0 && is_warp_ready && sample() % 64 != 0;
     if (!stays) m.warp = random_bit(m.warps_ready);
     lane = random_bit(m.warps[m.warp].ready);
   }

@@ -47,7 +47,7 @@ std::vector<uint64_t> block_order(uint64_t n_blocks) {
   std::vector<uint64_t> order(n_blocks);
   for (uint64_t i = 0; i < n_blocks; ++i) order[i] = i;
   for (uint64_t i = n_blocks; m.options.seed != 0 && i > 1; --i) {
-    std::swap(order[i - 1], order[draw() % i]);
+    std::swap(order[i - 1], order[sample() % i]);
   }
   return order;
 }

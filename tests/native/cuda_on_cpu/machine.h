@@ -100,7 +100,7 @@ extern Machine& m;
 
 inline Thread& current() { return *const_cast<Thread*>(static_cast<const Thread*>(g_thread)); }
 
-inline uint64_t draw() {
+inline uint64_t sample() {
   m.random += 0x9e3779b97f4a7c15u;
   uint64_t z = m.random;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

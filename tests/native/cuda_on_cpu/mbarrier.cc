@@ -82,9 +82,9 @@ bool mbarrier_wait(const MbarrierWord& word, unsigned parity, BulkCopy& copy, co
   Thread& t = current();
   t.where = where;
   while (barrier.phase % 2 == parity) {
-    const bool others_first = m.options.seed != 0 && draw() % 2 == 0;
+    const bool others_first = m.options.seed != 0 && sample() % 2 == 0;
     if (barrier.n_copies > 0 && !others_first) {
-      const uint64_t any = m.options.seed == 0 ? 0 : draw() % barrier.n_copies;
+      const uint64_t any = m.options.seed == 0 ? 0 : sample() % barrier.n_copies;
       copy = barrier.copies[any];
       barrier.copies[any] = barrier.copies[--barrier.n_copies];
       tsan_acquire(&barrier.copy_sync);

@@ -52,7 +52,7 @@ class Arrival {
     const unsigned others = meeting.mask & ~bit_;
     if (others == 0) return;
     make_ready(t.warp, others);
-    if (m.options.seed != 0 && draw() % 4 == 0) {
+    if (m.options.seed != 0 && sample() % 4 == 0) {
       make_ready(t.warp, bit_);
       yield();
     }

@@ -33,7 +33,7 @@ TEST(allocations_are_counted) {
   EXPECT(one_more == 1 || allocations_of([] { delete new int; }) == 1);
 }
 
-// Not counted against a step are two short lists, whose length the caller chooses: the draws that
+// Not counted against a step are two short lists, whose length the caller chooses: the samples that
 // step() returns and the entries that decode_batch() makes of its arguments.
 constexpr int64_t kLists = 1;
 
@@ -52,7 +52,7 @@ TEST(steps_allocate_nothing_but_their_result) {
         sampling.top_p = 0.9;
         sampling.repetition_penalty = 1.1;
         engine.seq_sampling(ids[1], sampling);
-        std::vector<int32_t> prompt(12);  // two tiles
+        std::vector<int32_t> prompt(12);  // two ubatches
         for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 3 % 50);
         std::vector<float> logits(2 * static_cast<size_t>(model.config.vocab_size));
         std::vector<int32_t> next = {3, 4};
@@ -70,7 +70,7 @@ TEST(steps_allocate_nothing_but_their_result) {
 
         EXPECT_EQ(allocations_of([&] { engine.prefill_chunk(ids[0], prompt, logits.data()); }), 0);
         EXPECT_EQ(allocations_of([&] { engine.prefill_chunk(ids[1], prompt, nullptr); }), 0);
-        engine.step(entries);  // the sampler's first draw
+        engine.step(entries);  // the sampler's first sample
         EXPECT(allocations_of([&] { engine.step(entries); }) <= kLists);
         EXPECT(allocations_of([&] { engine.step(questions); }) <= kLists);
         for (int i = 0; i < 14; ++i) {  // past a KV block

@@ -42,7 +42,7 @@ std::unique_ptr<Engine> engine_of(DType dtype, std::unique_ptr<Backend> backend)
   return std::make_unique<Engine>(model.config, model.tensors, options, std::move(backend));
 }
 
-// Draws, scores, states and logits of some steps, drafts that are wrong among them.
+// Samples, scores, states and logits of some steps, drafts that are wrong among them.
 std::vector<float> numbers_of(Engine& engine) {
   constexpr size_t kVocab = 61, kHidden = 24;
   std::vector<float> all;
@@ -66,19 +66,19 @@ std::vector<float> numbers_of(Engine& engine) {
          .logprobs = logprobs.data(),
          .pooling = Pooling::kMean,
          .embedding = embedding.data()}};
-    for (const StepDraw& drawn : engine.step(entries)) {
-      EXPECT(drawn.draw.failure == nullptr);
-      all.insert(all.end(), {static_cast<float>(drawn.seq_id), static_cast<float>(drawn.draw.token),
-                             drawn.draw.logprob});
-      next[static_cast<size_t>(drawn.seq_id)] = {drawn.draw.token};
+    for (const StepSample& sampled : engine.step(entries)) {
+      EXPECT(sampled.sample.failure == nullptr);
+      all.insert(all.end(), {static_cast<float>(sampled.seq_id),
+                             static_cast<float>(sampled.sample.token), sampled.sample.logprob});
+      next[static_cast<size_t>(sampled.seq_id)] = {sampled.sample.token};
     }
     next[0].insert(next[0].end(), {next[0][0], 3, 4, 5});
     all.insert(all.end(), logprobs.begin(), logprobs.end());
     all.insert(all.end(), embedding.begin(), embedding.end());
   }
-  std::vector<int32_t> drawn(2);
+  std::vector<int32_t> sampled(2);
   std::vector<float> logits(2 * kVocab);
-  engine.decode_batch(std::vector<int32_t>{2, 0}, std::vector<int32_t>{7, 8}, drawn.data(),
+  engine.decode_batch(std::vector<int32_t>{2, 0}, std::vector<int32_t>{7, 8}, sampled.data(),
                       logits.data());
   all.insert(all.end(), logits.begin(), logits.end());
   engine.prefill_chunk(1, some_tokens(17, 4), logits.data());
@@ -187,7 +187,7 @@ TEST(the_heart_beats_where_the_device_is_waited_for) {
   };
   GuardedEngine guarded(engine_of(DType::kF32, std::make_unique<BeatingBackend>()));
   guarded.call([](Engine& engine) { prefill(engine, engine.seq_new(""), some_tokens(21, 1)); });
-  EXPECT_EQ(guarded.progress(), 3 * (2 + 100) + 1);  // three tiles of two layers, and the head
+  EXPECT_EQ(guarded.progress(), 3 * (2 + 100) + 1);  // three ubatches of two layers, and the head
 }
 
 }  // namespace pb::test

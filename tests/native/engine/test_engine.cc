@@ -44,11 +44,12 @@ TEST(a_step_is_the_sum_of_its_entries_however_it_is_tiled) {
       entries.push_back(
           {.seq_id = i, .tokens = prompts[static_cast<size_t>(i)], .wants_logits = i != 2});
     }
-    const auto draws = engine->step(entries);
-    EXPECT_EQ(draws.size(), 3u);
-    for (const StepDraw& drawn : draws) {
-      const auto logits = logits_alone(prompts[static_cast<size_t>(drawn.seq_id)]);
-      EXPECT_EQ(drawn.draw.token, std::max_element(logits.begin(), logits.end()) - logits.begin());
+    const auto samples = engine->step(entries);
+    EXPECT_EQ(samples.size(), 3u);
+    for (const StepSample& sampled : samples) {
+      const auto logits = logits_alone(prompts[static_cast<size_t>(sampled.seq_id)]);
+      EXPECT_EQ(sampled.sample.token,
+                std::max_element(logits.begin(), logits.end()) - logits.begin());
     }
     const std::vector<int32_t> ids = {3, 1};
     const std::vector<int32_t> tokens = {5, 6};
@@ -174,9 +175,9 @@ TEST(a_sequence_without_finite_logits_harms_only_itself) {
   const std::vector<StepEntry> entries = {{.seq_id = 0, .tokens = prompt, .wants_logits = true},
                                           {.seq_id = 1, .tokens = poisoned, .wants_logits = true},
                                           {.seq_id = 2, .tokens = prompt, .wants_logits = true}};
-  const auto draws = engine->step(entries);
-  EXPECT(draws[0].draw.failure == nullptr && draws[2].draw.failure == nullptr);
-  EXPECT(draws[1].draw.failure != nullptr && draws[1].seq_id == 1);
+  const auto samples = engine->step(entries);
+  EXPECT(samples[0].sample.failure == nullptr && samples[2].sample.failure == nullptr);
+  EXPECT(samples[1].sample.failure != nullptr && samples[1].seq_id == 1);
   EXPECT_EQ(engine->seq_length(1), 2);
   EXPECT_EQ(engine->statistics().sampled_tokens, 2);
   const auto before = state_of(*engine);
@@ -199,7 +200,7 @@ TEST(sampling_belongs_to_one_life_of_an_id) {
       static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   const auto token_of = [&](int seq_id) {
     const StepEntry entry = {.seq_id = seq_id, .tokens = prompt, .wants_logits = true};
-    return engine->step({&entry, 1})[0].draw.token;
+    return engine->step({&entry, 1})[0].sample.token;
   };
   EXPECT_EQ(token_of(engine->seq_new("")), likeliest);
   engine->seq_remove(0, 0, -1);

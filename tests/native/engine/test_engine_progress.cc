@@ -50,7 +50,7 @@ TEST(it_is_seen_layer_by_layer_while_a_call_computes) {
     while (!is_over) seen = guarded.progress();
   });
   guarded.call([&](Engine& engine) {
-    const auto tokens = some_tokens(40, 1);  // ten tiles
+    const auto tokens = some_tokens(40, 1);  // ten ubatches
     prefill(engine, engine.seq_new(""), tokens);
   });
   is_over = true;
@@ -62,7 +62,7 @@ TEST(it_is_seen_layer_by_layer_while_a_call_computes) {
 TEST(it_counts_layers_heads_and_draws) {
   GuardedEngine guarded(make_engine(small_options(8)));
   EXPECT_EQ(guarded.progress(), 0);
-  const auto tokens = some_tokens(17, 1);  // three tiles
+  const auto tokens = some_tokens(17, 1);  // three ubatches
   guarded.call([&](Engine& engine) {
     const int seq_id = engine.seq_new("");
     const std::vector<StepEntry> entries = {

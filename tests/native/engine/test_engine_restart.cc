@@ -57,7 +57,7 @@ TEST(everything_but_weights_and_statistics_is_forgotten) {
   auto all = prompt;
   all.push_back(5);
   const auto logits = logits_alone(all);
-  EXPECT_EQ(engine->step({&entry, 1})[0].draw.token,
+  EXPECT_EQ(engine->step({&entry, 1})[0].sample.token,
             std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 

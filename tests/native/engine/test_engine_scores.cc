@@ -16,22 +16,22 @@ using Floats = std::vector<float>;
 constexpr size_t kHidden = 24;
 constexpr int kTop = 3;
 
-// The tokens after `prompt` that greedy decoding draws, with their log-probabilities and those of
+// The tokens after `prompt` that greedy decoding samples, with their log-probabilities and those of
 // the kTop likeliest.
-std::vector<Draw> greedy_draws(std::vector<int32_t> next, int n) {
+std::vector<Sample> greedy_samples(std::vector<int32_t> next, int n) {
   const auto engine = make_engine();
   engine->seq_new("");
   Sampling greedy;
   greedy.wants_logprobs = true;
   greedy.top_logprobs = kTop;
   engine->seq_sampling(0, greedy);
-  std::vector<Draw> draws;
+  std::vector<Sample> samples;
   for (int i = 0; i < n; ++i) {
     const StepEntry entry = {.seq_id = 0, .tokens = next, .wants_logits = true};
-    draws.push_back(engine->step({&entry, 1})[0].draw);
-    next = {draws.back().token};
+    samples.push_back(engine->step({&entry, 1})[0].sample);
+    next = {samples.back().token};
   }
-  return draws;
+  return samples;
 }
 
 Floats embedding_alone(std::span<const int32_t> tokens, Pooling pooling) {
@@ -45,12 +45,12 @@ Floats embedding_alone(std::span<const int32_t> tokens, Pooling pooling) {
 
 TEST(scores_are_the_log_probabilities_of_draws_however_the_step_is_cut) {
   const auto prompt = some_tokens(9, 2);
-  const auto draws = greedy_draws(prompt, 40);
+  const auto samples = greedy_samples(prompt, 40);
   std::vector<int32_t> tokens = prompt;
   std::vector<int32_t> targets;
-  for (const Draw& draw : draws) {
-    tokens.push_back(draw.token);
-    targets.push_back(draw.token);
+  for (const Sample& sample : samples) {
+    tokens.push_back(sample.token);
+    targets.push_back(sample.token);
   }
   tokens.pop_back();  // the last target comes after the last token
   for (int n_ubatch : {1, 3, 8, 64, 128}) {
@@ -74,17 +74,17 @@ TEST(scores_are_the_log_probabilities_of_draws_however_the_step_is_cut) {
            .n_top = kTop,
            .top = top.data()},
           {.seq_id = 2, .tokens = neighbour, .pooling = Pooling::kMean, .embedding = mean.data()}};
-      const auto drawn = engine->step(entries);
-      EXPECT_EQ(drawn.size(), 1u);
+      const auto sampled = engine->step(entries);
+      EXPECT_EQ(sampled.size(), 1u);
       const auto logits = logits_alone(neighbour);
-      EXPECT_EQ(drawn[0].draw.token, std::ranges::max_element(logits) - logits.begin());
+      EXPECT_EQ(sampled[0].sample.token, std::ranges::max_element(logits) - logits.begin());
       for (size_t i = 0; i < n_targets; ++i) {
-        const Draw& draw = draws[draws.size() - n_targets + i];
-        EXPECT_EQ(logprobs[i], draw.logprob);
-        EXPECT_EQ(top[i * kTop].logprob, draw.logprob);  // it was drawn greedily
+        const Sample& sample = samples[samples.size() - n_targets + i];
+        EXPECT_EQ(logprobs[i], sample.logprob);
+        EXPECT_EQ(top[i * kTop].logprob, sample.logprob);  // it was sampled greedily
         for (size_t j = 0; j < kTop; ++j) {
-          EXPECT_EQ(top[i * kTop + j].token, draw.top[j].token);
-          EXPECT_EQ(top[i * kTop + j].logprob, draw.top[j].logprob);
+          EXPECT_EQ(top[i * kTop + j].token, sample.top[j].token);
+          EXPECT_EQ(top[i * kTop + j].logprob, sample.top[j].logprob);
         }
       }
       EXPECT(mean == embedding_alone(neighbour, Pooling::kMean));
@@ -179,11 +179,11 @@ TEST(what_is_not_finite_fails_its_own_sequence) {
     }
     entries.push_back(entry);
   }
-  const auto draws = engine->step(entries);
-  EXPECT_EQ(draws.size(), 2u);
-  for (size_t i = 0; i < draws.size(); ++i) {
-    EXPECT_EQ(draws[i].seq_id, static_cast<int>(i));
-    EXPECT(draws[i].draw.failure != nullptr);
+  const auto samples = engine->step(entries);
+  EXPECT_EQ(samples.size(), 2u);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    EXPECT_EQ(samples[i].seq_id, static_cast<int>(i));
+    EXPECT(samples[i].sample.failure != nullptr);
   }
   for (int i = 0; i < 4; ++i) EXPECT_EQ(engine->seq_length(i), 20);
   for (size_t i = 2; i < 4; ++i) {
@@ -192,7 +192,7 @@ TEST(what_is_not_finite_fails_its_own_sequence) {
   EXPECT_EQ(engine->statistics().sampled_tokens, 0);
   engine->check_integrity();
   const StepEntry next = {.seq_id = 3, .tokens = prompt, .wants_logits = true};
-  EXPECT(engine->step({&next, 1})[0].draw.failure == nullptr);  // a failure is of one step
+  EXPECT(engine->step({&next, 1})[0].sample.failure == nullptr);  // a failure is of one step
 }
 
 TEST(questions_that_cannot_be_are_refused) {

@@ -1,5 +1,5 @@
-// Rows that are drawn and scored on several threads: in the order of the entries, with the bits of
-// one thread, whichever thread takes which.
+// Rows that are sampled and scored on several threads: in the order of the entries, with the bits
+// of one thread, whichever thread takes which.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -24,14 +24,14 @@ class PooledBackend : public NaiveBackend {
     NaiveBackend::prepare(shape);
     samplers_.assign(kThreads, Sampler(shape.vocab_size));
   }
-  void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override {
-    const RowsToDraw rows_to_draw = to_draw(logits, rows, draws);
+  void sample(const Buffer& logits, Rows rows, std::span<Sample> samples) override {
+    const RowsToSample rows_to_sample = to_sample(logits, rows, samples);
     pool_.parallel_for(rows.n, 1, [&](int64_t begin, int64_t end, int worker) {
       for (auto row = static_cast<size_t>(rows.first + begin);
            row < static_cast<size_t>(rows.first + end); ++row) {
-        if (!rows_to_draw.begins_chain(row)) continue;
+        if (!rows_to_sample.begins_chain(row)) continue;
         ++n_chains;
-        rows_to_draw.draw_chain(row, samplers_[static_cast<size_t>(worker)]);
+        rows_to_sample.sample_chain(row, samplers_[static_cast<size_t>(worker)]);
       }
     });
   }
@@ -72,7 +72,7 @@ struct Outcome {
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
-// Several steps: entries that draw, with and without drafts (right and wrong), and that are
+// Several steps: entries that sample, with and without drafts (right and wrong), and that are
 // scored.
 Outcome outcome_of(std::unique_ptr<Backend> backend, int n_ubatch) {
   const auto engine = make_engine(wide_options(n_ubatch), std::move(backend));
@@ -99,17 +99,17 @@ Outcome outcome_of(std::unique_ptr<Backend> backend, int n_ubatch) {
       }
       entries.push_back(entry);
     }
-    const auto draws = engine->step(entries);
+    const auto samples = engine->step(entries);
     for (auto& numbers : logprobs) {
       outcome.numbers.insert(outcome.numbers.end(), numbers.begin(), numbers.end());
     }
-    for (const StepDraw& drawn : draws) {
-      outcome.seq_ids.push_back(drawn.seq_id);
-      outcome.tokens.push_back(drawn.draw.token);
-      outcome.numbers.push_back(drawn.draw.logprob);
-      auto& tokens = next[static_cast<size_t>(drawn.seq_id)];
-      tokens = {drawn.draw.token};
-      // Likely to be drawn by those that are greedy, and unlikely by the others.
+    for (const StepSample& sampled : samples) {
+      outcome.seq_ids.push_back(sampled.seq_id);
+      outcome.tokens.push_back(sampled.sample.token);
+      outcome.numbers.push_back(sampled.sample.logprob);
+      auto& tokens = next[static_cast<size_t>(sampled.seq_id)];
+      tokens = {sampled.sample.token};
+      // Likely to be sampled by those that are greedy, and unlikely by the others.
       if (round % 2 == 1) tokens.insert(tokens.end(), {tokens[0], tokens[0], 3});
     }
     for (size_t i = 5; i < 48; i += 6) next[i] = some_tokens(3, round + static_cast<int>(i));
@@ -136,7 +136,7 @@ TEST(rows_are_tasks_but_draft_tokens_follow_each_other) {
   auto made = std::make_unique<PooledBackend>();
   PooledBackend& backend = *made;
   const TinyModel model = rotary_model();
-  // Not on a double, which draws the rows of a draft apart.
+  // Not on a double, which samples the rows of a draft apart.
   Engine engine(model.config, model.tensors, wide_options(64), std::move(made));
   for (int i = 0; i < 3; ++i) engine.seq_new("");
   const auto prompt = some_tokens(6, 2);

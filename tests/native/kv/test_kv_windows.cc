@@ -202,7 +202,7 @@ TEST(a_window_that_is_lost_is_computed_again_beside_the_old_blocks) {
   f.expect_sound();
 }
 
-TEST(a_block_that_leaves_the_index_takes_its_companions_along) {
+TEST(a_block_that_leaves_the_index_takes_its_mapped_blocks_along) {
   Played f(pools(4, {{100, 8}}), kBlock, 2, 16);
   f.append(f.make(), run(16));
   f.cache.seq_remove(0);

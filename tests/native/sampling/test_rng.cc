@@ -34,20 +34,20 @@ TEST(uniform_is_the_upper_53_bits_of_the_block) {
 }
 
 TEST(uniform_fills_zero_to_one_evenly) {
-  constexpr int kDraws = 100'000;
+  constexpr int kSamples = 100'000;
   constexpr int kBins = 16;
   std::array<int, kBins> bins{};
   double sum = 0;
-  for (uint64_t position = 0; position < kDraws; ++position) {
+  for (uint64_t position = 0; position < kSamples; ++position) {
     const double u = pb::uniform(42, position);
     EXPECT(u >= 0 && u < 1);
     sum += u;
     ++bins[static_cast<size_t>(u * kBins)];
   }
   // The seed is fixed, so this cannot flicker. Five standard deviations of each.
-  EXPECT(std::abs(sum / kDraws - 0.5) < 5 * std::sqrt(1.0 / 12 / kDraws));
+  EXPECT(std::abs(sum / kSamples - 0.5) < 5 * std::sqrt(1.0 / 12 / kSamples));
   for (const int count : bins) {
-    EXPECT(std::abs(count - kDraws / kBins) < 5 * std::sqrt(1.0 * kDraws / kBins));
+    EXPECT(std::abs(count - kSamples / kBins) < 5 * std::sqrt(1.0 * kSamples / kBins));
   }
 }
 

@@ -22,14 +22,14 @@ std::vector<float> descending_from(int top, float step = 0.01f) {
   return logits;
 }
 
-// How often each token is drawn at positions 1..n.
+// How often each token is sampled at positions 1..n.
 std::vector<int> counts_of(Sampler& sampler, const std::vector<float>& logits, const Sampling& s,
                            int n) {
   std::vector<int> counts(logits.size());
   std::vector<int32_t> history;
   for (int i = 0; i < n; ++i) {
     history.push_back(0);
-    ++counts[static_cast<size_t>(sampler.draw(logits, s, history, {}).token)];
+    ++counts[static_cast<size_t>(sampler.sample(logits, s, history, {}).token)];
   }
   return counts;
 }
@@ -61,7 +61,7 @@ TEST(greedy_takes_the_first_of_the_largest) {
   Sampler sampler(kVocab);
   auto logits = descending_from(40);
   logits[90] = logits[17] = logits[40];
-  EXPECT_EQ(sampler.draw(logits, {}, {}, {}).token, 17);
+  EXPECT_EQ(sampler.sample(logits, {}, {}, {}).token, 17);
 }
 
 TEST(logits_that_are_not_finite_fail) {
@@ -69,10 +69,10 @@ TEST(logits_that_are_not_finite_fail) {
   for (float bad : {NAN, INFINITY, -INFINITY}) {
     auto logits = descending_from(40);
     logits[3] = bad;
-    EXPECT(sampler.draw(logits, {}, {}, {}).failure != nullptr);
-    EXPECT(sampler.draw(logits, at_temperature(1), {}, {}).failure != nullptr);
+    EXPECT(sampler.sample(logits, {}, {}, {}).failure != nullptr);
+    EXPECT(sampler.sample(logits, at_temperature(1), {}, {}).failure != nullptr);
   }
-  EXPECT(sampler.draw(descending_from(40), {}, {}, {}).failure == nullptr);
+  EXPECT(sampler.sample(descending_from(40), {}, {}, {}).failure == nullptr);
 }
 
 TEST(top_k_keeps_k_and_of_equals_the_lowest_ids) {
@@ -89,8 +89,8 @@ TEST(zeros_are_equal_whatever_their_sign) {
   Sampling s = at_temperature(50);
   s.top_k = 1;
   const std::vector<float> logits = {-1.0f, -0.0f, 0.0f};
-  EXPECT_EQ(sampler.draw(logits, s, {}, {}).token, 1);
-  EXPECT_EQ(sampler.draw(logits, {}, {}, {}).token, 1);
+  EXPECT_EQ(sampler.sample(logits, s, {}, {}).token, 1);
+  EXPECT_EQ(sampler.sample(logits, {}, {}, {}).token, 1);
 }
 
 TEST(every_token_has_its_rank_however_unlikely) {
@@ -100,9 +100,9 @@ TEST(every_token_has_its_rank_however_unlikely) {
     Sampling s;
     s.wants_logprobs = true;
     s.top_logprobs = kMaxLogprobs;
-    const Draw draw = sampler.draw(logits, s, {}, {});
+    const Sample sample = sampler.sample(logits, s, {}, {});
     for (int i = 0; i < kMaxLogprobs; ++i) {
-      EXPECT_EQ(draw.top[static_cast<size_t>(i)].token, step == 0.0f ? i : 40 + i);
+      EXPECT_EQ(sample.top[static_cast<size_t>(i)].token, step == 0.0f ? i : 40 + i);
     }
     s = at_temperature(1e-3);
     s.top_k = kVocab - 1;  // ranks them all
@@ -149,9 +149,9 @@ TEST(extreme_temperatures_are_sane) {
   const auto logits = descending_from(40);
   EXPECT_EQ(counts_of(sampler, logits, at_temperature(1e-300), 50)[40], 50);
   EXPECT_EQ(counts_of(sampler, logits, at_temperature(1e-5), 50)[40], 50);
-  int drawn = 0;
-  for (int n : counts_of(sampler, logits, at_temperature(100), 3000)) drawn += n > 0;
-  EXPECT(drawn > 290);
+  int sampled = 0;
+  for (int n : counts_of(sampler, logits, at_temperature(100), 3000)) sampled += n > 0;
+  EXPECT(sampled > 290);
 }
 
 TEST(a_draw_depends_on_seed_and_position_alone) {
@@ -160,15 +160,15 @@ TEST(a_draw_depends_on_seed_and_position_alone) {
   const std::vector<int32_t> history = {1, 2, 3, 4, 5};
   const std::span<const int32_t> all = history;
   Sampling s = at_temperature(30);
-  const int32_t token = sampler.draw(logits, s, history, {}).token;
-  counts_of(sampler, descending_from(3), at_temperature(2), 10);  // other draws in between
-  EXPECT_EQ(sampler.draw(logits, s, all.first(2), all.subspan(2)).token, token);
+  const int32_t token = sampler.sample(logits, s, history, {}).token;
+  counts_of(sampler, descending_from(3), at_temperature(2), 10);  // other samples in between
+  EXPECT_EQ(sampler.sample(logits, s, all.first(2), all.subspan(2)).token, token);
   int same_position = 0;
   int same_seed = 0;
   for (uint64_t i = 0; i < 50; ++i) {
-    same_seed += sampler.draw(logits, s, std::vector<int32_t>(i + 6), {}).token == token;
+    same_seed += sampler.sample(logits, s, std::vector<int32_t>(i + 6), {}).token == token;
     s.seed = 100 + i;
-    same_position += sampler.draw(logits, s, history, {}).token == token;
+    same_position += sampler.sample(logits, s, history, {}).token == token;
     s.seed = 7;
   }
   EXPECT(same_position < 5 && same_seed < 5);
@@ -179,30 +179,30 @@ TEST(penalties_count_what_they_should) {
   const std::vector<float> logits = {2.0f, 1.9f, -1.0f, 1.0f};
   const std::vector<int32_t> tokens = {0, 1, 1, 2};  // the first two are the prompt
   const std::span<const int32_t> all = tokens;
-  const auto draw = [&](const Sampling& s) {
-    const int32_t token = sampler.draw(logits, s, all.first(3), all.subspan(3)).token;
-    EXPECT_EQ(sampler.draw(logits, s, all, {}).token, token);  // nothing stays behind
+  const auto sample = [&](const Sampling& s) {
+    const int32_t token = sampler.sample(logits, s, all.first(3), all.subspan(3)).token;
+    EXPECT_EQ(sampler.sample(logits, s, all, {}).token, token);  // nothing stays behind
     return token;
   };
   Sampling s;
   s.n_prompt = 2;
   s.presence_penalty = 0.5;  // of the output alone: 1 -> 1.4, 2 -> -1.5
-  EXPECT_EQ(draw(s), 0);
+  EXPECT_EQ(sample(s), 0);
   s.n_prompt = 0;  // 0 -> 1.5, 1 -> 1.4, 3 stays 1
-  EXPECT_EQ(draw(s), 0);
+  EXPECT_EQ(sample(s), 0);
   s.presence_penalty = 0.0;
   s.frequency_penalty = 0.6;  // 0 -> 1.4, 1 (twice) -> 0.7
-  EXPECT_EQ(draw(s), 0);
+  EXPECT_EQ(sample(s), 0);
   s.frequency_penalty = 1.1;  // 0 -> 0.9, 1 -> -0.3, 3 stays 1
-  EXPECT_EQ(draw(s), 3);
+  EXPECT_EQ(sample(s), 3);
   s = {};
   s.n_prompt = 4;
   s.repetition_penalty = 2.5;  // of the prompt too: 0 -> 0.8, 1 -> 0.76
-  EXPECT_EQ(draw(s), 3);
+  EXPECT_EQ(sample(s), 3);
   s.repetition_penalty = 1.9;  // 0 -> 1.05, 1 -> 1
-  EXPECT_EQ(draw(s), 0);
+  EXPECT_EQ(sample(s), 0);
   const std::vector<float> negative = {-2.0f, -1.0f, -1.5f, -3.0f};
-  EXPECT_EQ(sampler.draw(negative, s, all, {}).token, 1);  // -1.9 of -3.8, -1.9, -2.85, -3
+  EXPECT_EQ(sampler.sample(negative, s, all, {}).token, 1);  // -1.9 of -3.8, -1.9, -2.85, -3
 }
 
 TEST(bias_and_bans) {
@@ -211,18 +211,18 @@ TEST(bias_and_bans) {
   const std::vector<int32_t> tokens = {3, 3, 3};
   Sampling s;
   s.logit_bias = {{2, 3.5f}};
-  EXPECT_EQ(sampler.draw(logits, s, tokens, {}).token, 2);
+  EXPECT_EQ(sampler.sample(logits, s, tokens, {}).token, 2);
   s.stop_token_ids = {2, 0};
   s.n_prompt = 2;
-  s.min_tokens = 1;  // one is drawn already
-  EXPECT_EQ(sampler.draw(logits, s, tokens, {}).token, 2);
+  s.min_tokens = 1;  // one is sampled already
+  EXPECT_EQ(sampler.sample(logits, s, tokens, {}).token, 2);
   s.min_tokens = 2;
-  EXPECT_EQ(sampler.draw(logits, s, tokens, {}).token, 1);
+  EXPECT_EQ(sampler.sample(logits, s, tokens, {}).token, 1);
   s.temperature = 1.0;
   const auto counts = counts_of(sampler, logits, s, 1);
   EXPECT_EQ(counts[0] + counts[2], 0);
   s.stop_token_ids = {0, 1, 2, 3};
-  EXPECT(sampler.draw(logits, s, tokens, {}).failure != nullptr);
+  EXPECT(sampler.sample(logits, s, tokens, {}).failure != nullptr);
 }
 
 TEST(logprobs_are_of_the_models_own_distribution) {
@@ -233,14 +233,14 @@ TEST(logprobs_are_of_the_models_own_distribution) {
   s.wants_logprobs = true;
   s.top_logprobs = 3;
   s.logit_bias = {{3, 100.0f}};
-  const Draw draw = sampler.draw(logits, s, {}, {});
-  EXPECT_EQ(draw.token, 3);
-  EXPECT(std::abs(draw.logprob - std::log(0.1)) < 1e-6);
-  EXPECT_EQ(draw.n_top, 3);
-  EXPECT(draw.top[0].token == 1 && draw.top[1].token == 2 && draw.top[2].token == 0);
-  EXPECT(std::abs(draw.top[0].logprob - std::log(0.4)) < 1e-6);
+  const Sample sample = sampler.sample(logits, s, {}, {});
+  EXPECT_EQ(sample.token, 3);
+  EXPECT(std::abs(sample.logprob - std::log(0.1)) < 1e-6);
+  EXPECT_EQ(sample.n_top, 3);
+  EXPECT(sample.top[0].token == 1 && sample.top[1].token == 2 && sample.top[2].token == 0);
+  EXPECT(std::abs(sample.top[0].logprob - std::log(0.4)) < 1e-6);
   s.top_logprobs = 32;
-  EXPECT_EQ(sampler.draw(logits, s, {}, {}).n_top, 4);  // there are no more
+  EXPECT_EQ(sampler.sample(logits, s, {}, {}).n_top, 4);  // there are no more
 }
 
 TEST(sampling_refuses_what_is_out_of_range) {

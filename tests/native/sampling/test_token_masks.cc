@@ -1,4 +1,4 @@
-// Masks: what the sampler may draw, and the gate that a step waits for.
+// Masks: what the sampler may sample, and the gate that a step waits for.
 #include <atomic>
 #include <string>
 #include <thread>
@@ -32,7 +32,7 @@ std::vector<uint32_t> some_mask(uint32_t seed) {
   return mask;
 }
 
-// What a draw under the mask has to be: the others' logits are so low that they weigh nothing.
+// What a sample under the mask has to be: the others' logits are so low that they weigh nothing.
 Sampling with_bias_against_the_others(Sampling s, const std::vector<uint32_t>& mask) {
   for (int32_t token = 0; token < kVocab; ++token) {
     if (!is_allowed(mask.data(), static_cast<size_t>(token))) {
@@ -56,12 +56,13 @@ TEST(only_tokens_of_the_mask_are_drawn_and_those_that_a_bias_would_give) {
     s.wants_logprobs = seed % 3 == 0;
     const auto logits = some_logits(seed);
     const auto mask = some_mask(seed);
-    const Draw draw = sampler.draw(logits, s, history, {}, mask.data());
-    const Draw expected = sampler.draw(logits, with_bias_against_the_others(s, mask), history, {});
-    EXPECT(draw.failure == nullptr);
-    EXPECT_EQ(draw.token, expected.token);
-    EXPECT(is_allowed(mask.data(), static_cast<size_t>(draw.token)));
-    EXPECT_EQ(draw.logprob, expected.logprob);  // the model's own
+    const Sample sample = sampler.sample(logits, s, history, {}, mask.data());
+    const Sample expected =
+        sampler.sample(logits, with_bias_against_the_others(s, mask), history, {});
+    EXPECT(sample.failure == nullptr);
+    EXPECT_EQ(sample.token, expected.token);
+    EXPECT(is_allowed(mask.data(), static_cast<size_t>(sample.token)));
+    EXPECT_EQ(sample.logprob, expected.logprob);  // the model's own
   }
 }
 
@@ -73,8 +74,8 @@ TEST(a_mask_of_all_tokens_changes_nothing) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     s.seed = seed;
     const auto logits = some_logits(seed);
-    EXPECT_EQ(sampler.draw(logits, s, {}, {}, all.data()).token,
-              sampler.draw(logits, s, {}, {}).token);
+    EXPECT_EQ(sampler.sample(logits, s, {}, {}, all.data()).token,
+              sampler.sample(logits, s, {}, {}).token);
   }
 }
 
@@ -82,14 +83,14 @@ TEST(where_nothing_is_left_the_draw_fails) {
   Sampler sampler(kVocab);
   std::vector<uint32_t> mask(mask_words(kVocab));
   const auto logits = some_logits(1);
-  EXPECT_EQ(std::string(sampler.draw(logits, {}, {}, {}, mask.data()).failure),
+  EXPECT_EQ(std::string(sampler.sample(logits, {}, {}, {}, mask.data()).failure),
             std::string(kAllForbidden));
   mask[9] = 1u << 11;  // token 299, the last one
-  EXPECT_EQ(sampler.draw(logits, {}, {}, {}, mask.data()).token, 299);
+  EXPECT_EQ(sampler.sample(logits, {}, {}, {}, mask.data()).token, 299);
   Sampling s;
   s.min_tokens = 5;
   s.stop_token_ids = {299};
-  EXPECT_EQ(std::string(sampler.draw(logits, s, {}, {}, mask.data()).failure),
+  EXPECT_EQ(std::string(sampler.sample(logits, s, {}, {}, mask.data()).failure),
             std::string(kAllForbidden));
 }
 

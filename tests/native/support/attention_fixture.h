@@ -155,10 +155,11 @@ inline std::vector<int32_t> scattered_blocks(int length, int block_size, int n_b
   return block_table;
 }
 
-// The same for every target and type, so they are drawn once: drawing takes longer than attending.
+// The same for every target and type, so they are sampled once: sampling takes longer than
+// attending.
 inline std::vector<float> random_qkv(const AttentionCase& c, int length, uint64_t seed) {
-  static std::map<uint64_t, std::vector<float>> drawn;  // seed -> its first numbers
-  std::vector<float>& longest = drawn[seed];
+  static std::map<uint64_t, std::vector<float>> sampled;  // seed -> its first numbers
+  std::vector<float>& longest = sampled[seed];
   const size_t n = static_cast<size_t>(length) * c.row_size();
   if (longest.size() < n) longest = numbers(n, seed, 2.0f);
   return {longest.begin(), longest.begin() + static_cast<std::ptrdiff_t>(n)};

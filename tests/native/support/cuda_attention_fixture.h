@@ -28,7 +28,7 @@ struct AttentionCase {
   int block_size = 32;
   int sliding_window = 0;
   int planned_window = -1;  // of the plan, where it has wider layers too; -1: that of this one
-  bool both_ways = false;
+  bool causal = true;
   float softcap = 0.0f;
   std::vector<float> sinks = {};  // (n_heads), or empty
   bool out_bf16 = false;
@@ -43,7 +43,7 @@ struct AttentionCase {
   int row_size() const { return (n_heads() + 2 * n_kv_heads) * head_dim; }
   int out_size() const { return n_heads() * head_dim; }
   int after() const {
-    if (!both_ways) return 0;
+    if (causal) return 0;
     return sliding_window > 0 ? sliding_window - 1 : std::numeric_limits<int>::max();
   }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
@@ -235,7 +235,7 @@ inline cuda::AttentionPlan make_plan(const AttentionCase& c, const RowBatch& row
   limits.n_kv_heads = c.n_kv_heads;
   limits.head_dim = c.head_dim;
   limits.widest_window = c.planned_window < 0 ? c.sliding_window : c.planned_window;
-  limits.both_ways = c.both_ways;
+  limits.causal = c.causal;
   limits.large_tile = c.large_tiles ? large_tile(attention_device(c), attention_kv(c)) : 0;
   limits.n_resident_blocks = resident_blocks(attention_device(c));
   limits.n_resident_large_blocks = resident_large_blocks(attention_device(c), attention_kv(c));

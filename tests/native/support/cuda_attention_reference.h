@@ -71,7 +71,7 @@ inline void expect_near_definition(const AttentionCase& c, const KvCache& cache,
       if (error <= tolerance(c.kv) * r.magnitude[d]) continue;
       std::ostringstream what;
       what << dtype_name(c.kv) << " head_dim " << c.head_dim << " group " << c.group << " window "
-           << c.sliding_window << (c.both_ways ? " both ways" : "") << " position " << position
+           << c.sliding_window << (c.causal ? "" : " not causal") << " position " << position
            << ": " << x << " is not " << r.out[d];
       fail(__FILE__, __LINE__, what.str());
       return;

@@ -172,13 +172,13 @@ void DeviceDouble::plan(const RowBatch& batch, const KvStorage& kv) {
       problem_ = "a position beyond those that prepare() was told of";
     }
   }
-  if (!pending_draws_.empty()) problem_ = "draws of a pass that nobody finished";
+  if (!pending_samples_.empty()) problem_ = "draws of a pass that nobody finished";
   requests_.assign(batch.requests.begin(), batch.requests.end());
-  for (DrawRequest& request : requests_) request.draft = kNoToken;
-  draws_.resize(batch.logits_rows.size());
-  RowBatch all_drawn = batch;
-  all_drawn.requests = requests_;
-  inner_->plan(all_drawn, kv);
+  for (SampleRequest& request : requests_) request.draft = kNoToken;
+  samples_.resize(batch.logits_rows.size());
+  RowBatch all_sampled = batch;
+  all_sampled.requests = requests_;
+  inner_->plan(all_sampled, kv);
 }
 
 void DeviceDouble::embed(const Matrix& table, float scale, Buffer& x) {
@@ -252,12 +252,12 @@ void DeviceDouble::scale_logits(Buffer& logits, int n_rows, float scale, float s
   inner_->scale_logits(logits, n_rows, scale, softcap);
 }
 
-void DeviceDouble::sample(const Buffer& logits, Rows rows, std::span<Draw> draws) {
+void DeviceDouble::sample(const Buffer& logits, Rows rows, std::span<Sample> samples) {
   const Operation operation(*this);
-  inner_->sample(logits, rows, draws_);
-  pending_draws_.push_back({rows, draws});
-  for (Draw& draw : draws.subspan(size_t(rows.first), size_t(rows.n))) {
-    draw = {.failure = "read before finish()"};
+  inner_->sample(logits, rows, samples_);
+  pending_samples_.push_back({rows, samples});
+  for (Sample& sample : samples.subspan(size_t(rows.first), size_t(rows.n))) {
+    sample = {.failure = "read before finish()"};
   }
 }
 
@@ -275,7 +275,7 @@ void DeviceDouble::copy_block(KvStorage& kv, int from, int to) {
 }
 
 void DeviceDouble::finish(Heartbeat& heartbeat) {
-  const auto draws = std::exchange(pending_draws_, {});
+  const auto samples = std::exchange(pending_samples_, {});
   const auto downloads = std::exchange(pending_bytes_, {});
   const auto bytes = std::exchange(downloaded_, {});
   std::string problem = std::exchange(problem_, "");
@@ -283,8 +283,8 @@ void DeviceDouble::finish(Heartbeat& heartbeat) {
   if (!problem.empty()) throw Error(ErrorCode::kEngine, problem);
   const Operation operation(*this);
   inner_->finish(heartbeat);
-  for (const PendingDraws& pending : draws) {
-    std::copy_n(draws_.begin() + pending.rows.first, pending.rows.n,
+  for (const PendingSamples& pending : samples) {
+    std::copy_n(samples_.begin() + pending.rows.first, pending.rows.n,
                 pending.to.begin() + pending.rows.first);
   }
   for (const PendingBytes& pending : downloads) {

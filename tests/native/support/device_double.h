@@ -2,8 +2,8 @@
 //
 // It computes with another backend and is as inconvenient as a device may be:
 //   - buffers lie on pages that nobody may touch but while an operation runs;
-//   - draws and downloads are there after finish(), and until then something else is;
-//   - it draws all rows of a draft, those after a wrong token too;
+//   - samples and downloads are there after finish(), and until then something else is;
+//   - it samples all rows of a draft, those after a wrong token too;
 //   - what goes wrong is thrown by finish();
 //   - a pass greater than prepare() was told of is an error.
 #pragma once
@@ -92,7 +92,7 @@ class DeviceDouble : public Backend {
   void multiply_activated(const Buffer& gate, int n_rows, Activation kind, const Buffer& factors,
                           int n_factors, int first, Activations& out) override;
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
-  void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
+  void sample(const Buffer& logits, Rows rows, std::span<Sample> samples) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
   // Not wrapped: an operation of a pass would touch closed pages, which ends the program.
   ExpertOperations& experts() override { return inner_->experts(); }
@@ -104,9 +104,9 @@ class DeviceDouble : public Backend {
  private:
   // Opens the pages while it lives.
   class Operation;
-  struct PendingDraws {
+  struct PendingSamples {
     Rows rows;
-    std::span<Draw> to;  // of the pass
+    std::span<Sample> to;  // of the pass
   };
   struct PendingBytes {
     size_t first;  // of downloaded_
@@ -119,10 +119,10 @@ class DeviceDouble : public Backend {
   std::unique_ptr<Backend> inner_;
   std::shared_ptr<ClosedPages> pages_;
   PassShape shape_;
-  std::vector<DrawRequest> requests_;
-  std::vector<Draw> draws_;
+  std::vector<SampleRequest> requests_;
+  std::vector<Sample> samples_;
   std::vector<std::byte> downloaded_;
-  std::vector<PendingDraws> pending_draws_;
+  std::vector<PendingSamples> pending_samples_;
   std::vector<PendingBytes> pending_bytes_;
   std::string problem_;  // with the pass
   bool fails_ = false;

@@ -43,19 +43,20 @@ class DeviceSampler {
     return sampled.host();
   }
 
-  std::vector<Draw> draws(const std::vector<float>& logits,
-                          std::span<const cuda::SamplingRequest> requests) {
+  std::vector<Sample> samples(const std::vector<float>& logits,
+                              std::span<const cuda::SamplingRequest> requests) {
     const std::vector<cuda::SampledRow> sampled = sample(logits, requests);
-    std::vector<Draw> all;
-    for (size_t i = 0; i < sampled.size(); ++i) all.push_back(cuda::draw_of(sampled[i], rows_[i]));
+    std::vector<Sample> all;
+    for (size_t i = 0; i < sampled.size(); ++i)
+      all.push_back(cuda::sample_of(sampled[i], rows_[i]));
     return all;
   }
 
-  Draw draw(const std::vector<float>& logits, const Sampling& sampling,
-            std::span<const int32_t> history = {}, std::span<const int32_t> appended = {}) {
+  Sample sample(const std::vector<float>& logits, const Sampling& sampling,
+                std::span<const int32_t> history = {}, std::span<const int32_t> appended = {}) {
     const cuda::SamplingRequest request = {
         .sampling = &sampling, .history = history, .appended = appended};
-    return draws(logits, {&request, 1})[0];
+    return samples(logits, {&request, 1})[0];
   }
 
  private:

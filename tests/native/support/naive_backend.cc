@@ -236,16 +236,17 @@ void NaiveBackend::multiply_activated(const Buffer& gate, int n_rows, Activation
   }
 }
 
-RowsToDraw NaiveBackend::to_draw(const Buffer& logits, Rows rows, std::span<Draw> draws) const {
-  return {batch_.requests,    draws,      size_t(rows.first), size_t(rows.n),
+RowsToSample NaiveBackend::to_sample(const Buffer& logits, Rows rows,
+                                     std::span<Sample> samples) const {
+  return {batch_.requests,    samples,    size_t(rows.first), size_t(rows.n),
           logits.as<float>(), vocab_size_};
 }
 
-void NaiveBackend::sample(const Buffer& logits, Rows rows, std::span<Draw> draws) {
-  const RowsToDraw rows_to_draw = to_draw(logits, rows, draws);
+void NaiveBackend::sample(const Buffer& logits, Rows rows, std::span<Sample> samples) {
+  const RowsToSample rows_to_sample = to_sample(logits, rows, samples);
   Sampler sampler(static_cast<int>(vocab_size_));
   for (int row = rows.first; row < rows.first + rows.n; ++row) {
-    if (rows_to_draw.begins_chain(size_t(row))) rows_to_draw.draw_chain(size_t(row), sampler);
+    if (rows_to_sample.begins_chain(size_t(row))) rows_to_sample.sample_chain(size_t(row), sampler);
   }
 }
 

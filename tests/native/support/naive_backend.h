@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "kv_reference.h"
 #include "ops/backend.h"
-#include "sampling/rows_to_draw.h"
+#include "sampling/rows_to_sample.h"
 
 namespace pb::test {
 
@@ -63,7 +63,7 @@ class NaiveBackend : public Backend {
   void multiply_activated(const Buffer& gate, int n_rows, Activation kind, const Buffer& factors,
                           int n_factors, int first, Activations& out) override;
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
-  void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
+  void sample(const Buffer& logits, Rows rows, std::span<Sample> samples) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
   // The formulas of experts and of recurrent layers are in expert_fixture.h, delta_fixture.h and
   // short_conv_fixture.h: no model with such layers is loaded for this backend.
@@ -77,8 +77,8 @@ class NaiveBackend : public Backend {
 
  protected:
   const RowBatch& batch() const { return batch_; }
-  // The draws of a call of sample().
-  RowsToDraw to_draw(const Buffer& logits, Rows rows, std::span<Draw> draws) const;
+  // The samples of a call of sample().
+  RowsToSample to_sample(const Buffer& logits, Rows rows, std::span<Sample> samples) const;
 
  private:
   static float finite(const TensorView& view, int64_t row, int64_t col, DType dtype);

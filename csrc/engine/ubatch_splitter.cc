@@ -1,28 +1,28 @@
-#include "engine/tiler.h"
+#include "engine/ubatch_splitter.h"
 
 #include <algorithm>
 
 namespace pb {
 
-void TileRows::reserve(size_t n) {
+void UbatchRows::reserve(size_t n) {
   rows.reserve(n);
   entries.reserve(n);
   offsets.reserve(n);
 }
 
-void TileRows::clear() {
+void UbatchRows::clear() {
   rows.clear();
   entries.clear();
   offsets.clear();
 }
 
-void TileRows::push_back(size_t row, size_t entry, size_t offset) {
+void UbatchRows::push_back(size_t row, size_t entry, size_t offset) {
   rows.push_back(static_cast<int32_t>(row));
   entries.push_back(static_cast<int32_t>(entry));
   offsets.push_back(static_cast<int32_t>(offset));
 }
 
-Tiler::Tiler(int n_ubatch, bool keeps_whole)
+UbatchSplitter::UbatchSplitter(int n_ubatch, bool keeps_whole)
     : n_ubatch_(static_cast<size_t>(n_ubatch)), keeps_whole_(keeps_whole) {
   tokens_.reserve(n_ubatch_);
   positions_.reserve(n_ubatch_);
@@ -31,14 +31,14 @@ Tiler::Tiler(int n_ubatch, bool keeps_whole)
   pooled_.reserve(n_ubatch_);
 }
 
-void Tiler::start(std::span<const StepEntry> entries, const KvCache& kv) {
+void UbatchSplitter::start(std::span<const StepEntry> entries, const KvCache& kv) {
   entries_ = entries;
   kv_ = &kv;
   entry_ = 0;
   entry_offset_ = 0;
 }
 
-bool Tiler::next() {
+bool UbatchSplitter::next() {
   tokens_.clear();
   positions_.clear();
   sequences_.clear();
@@ -54,14 +54,14 @@ bool Tiler::next() {
   return batch_.n_rows > 0;
 }
 
-// Whether the tile has room for rows of the next entry: for all of them where it is kept whole.
-bool Tiler::fits_next() const {
+// Whether the ubatch has room for rows of the next entry: for all of them where it is kept whole.
+bool UbatchSplitter::fits_next() const {
   const size_t wanted = keeps_whole_ ? entries_[entry_].tokens.size() : 1;
   return tokens_.size() + wanted <= n_ubatch_;
 }
 
-// Appends as many of the entry's remaining rows as the tile has room for.
-void Tiler::take(const StepEntry& entry) {
+// Appends as many of the entry's remaining rows as the ubatch has room for.
+void UbatchSplitter::take(const StepEntry& entry) {
   const size_t n_rows = std::min(n_ubatch_ - tokens_.size(), entry.tokens.size() - entry_offset_);
   const int first_position = kv_->seq_length(entry.seq_id) + static_cast<int>(entry_offset_);
   SequenceRows& rows = sequences_.emplace_back(SequenceRows{

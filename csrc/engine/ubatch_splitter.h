@@ -12,8 +12,8 @@
 
 namespace pb {
 
-// Some rows of a tile.
-struct TileRows {
+// Some rows of a ubatch.
+struct UbatchRows {
   std::vector<int32_t> rows;     // which they are
   std::vector<int32_t> entries;  // whose
   std::vector<int32_t> offsets;  // which of the entry's tokens
@@ -24,26 +24,26 @@ struct TileRows {
   void push_back(size_t row, size_t entry, size_t offset);
 };
 
-// Tiles in the order of the entries, each full but the last; the rows of one entry may lie in
+// Ubatches in the order of the entries, each full but the last; the rows of one entry may lie in
 // several, unless entries are kept whole: no entry may then have more than n_ubatch rows. Allocates
 // only when made.
-class Tiler {
+class UbatchSplitter {
  public:
-  Tiler(int n_ubatch, bool keeps_whole);
+  UbatchSplitter(int n_ubatch, bool keeps_whole);
 
   // Starts over. `entries` are reserved in `kv`; both must live, and `kv` stay as it is, until the
-  // last tile is done with.
+  // last ubatch is done with.
   void start(std::span<const StepEntry> entries, const KvCache& kv);
 
-  // Moves to the next tile; false when there is none. The first is reached by the first call.
+  // Moves to the next ubatch; false when there is none. The first is reached by the first call.
   bool next();
 
-  // The rows of the tile, with block tables; without requests.
+  // The rows of the ubatch, with block tables; without requests.
   const RowBatch& batch() const { return batch_; }
 
-  // Rows of this tile whose logits are wanted, and those that are pooled; in order.
-  const TileRows& wanted() const { return wanted_; }
-  const TileRows& pooled() const { return pooled_; }
+  // Rows of this ubatch whose logits are wanted, and those that are pooled; in order.
+  const UbatchRows& wanted() const { return wanted_; }
+  const UbatchRows& pooled() const { return pooled_; }
 
  private:
   void take(const StepEntry& entry);
@@ -57,11 +57,11 @@ class Tiler {
   size_t entry_ = 0;         // the one whose rows come next
   size_t entry_offset_ = 0;  // rows of it that are done
 
-  std::vector<int32_t> tokens_;     // (rows of the tile)
-  std::vector<int32_t> positions_;  // (rows of the tile)
+  std::vector<int32_t> tokens_;     // (rows of the ubatch)
+  std::vector<int32_t> positions_;  // (rows of the ubatch)
   std::vector<SequenceRows> sequences_;
-  TileRows wanted_;
-  TileRows pooled_;
+  UbatchRows wanted_;
+  UbatchRows pooled_;
   RowBatch batch_;
 };
 

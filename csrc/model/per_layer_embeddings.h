@@ -9,11 +9,12 @@
 
 namespace pb {
 
-class LayerInputs {
+class PerLayerEmbeddings {
  public:
   // Allocates all buffers, for passes of max_rows rows. `config`, `weights`, which have
-  // layer_inputs, and `backend` must outlive this.
-  LayerInputs(const ModelConfig& config, const Weights& weights, Backend& backend, int max_rows);
+  // per_layer_embeddings, and `backend` must outlive this.
+  PerLayerEmbeddings(const ModelConfig& config, const Weights& weights, Backend& backend,
+                     int max_rows);
 
   // Makes the inputs of all layers: (scale * E[token] + norm(W x / sqrt(hidden))) / sqrt(2), the
   // norm being of each layer's part. `rounded` has a place for the dtype of W.

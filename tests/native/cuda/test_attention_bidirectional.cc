@@ -7,14 +7,14 @@ namespace {
 
 using Rows = std::vector<std::vector<float>>;
 
-AttentionCase both_ways(DType kv, int window = 0) {
+AttentionCase bidirectional(DType kv, int window = 0) {
   AttentionCase c;
   c.kv = kv;
   c.head_dim = 16;
   c.n_kv_heads = 1;
   c.group = 3;
   c.sliding_window = window;
-  c.both_ways = true;
+  c.causal = false;
   return c;
 }
 
@@ -23,7 +23,7 @@ TEST(queries_see_to_the_end_of_their_text_or_of_their_window) {
   for (const DType kv : kTypes) {
     for (const int window : {0, 1, 24, 300}) {
       for (const int length : {1, 37, 256, 300, 530}) {
-        check_definition(both_ways(kv, window), length, 0);
+        check_definition(bidirectional(kv, window), length, 0);
       }
     }
   }
@@ -33,7 +33,7 @@ TEST(heads_of_any_size_are_near_to_the_definition) {
   set_order(2);
   for (const DType kv : kTypes) {
     for (const int head_dim : {12, 64, 96, 128, 256}) {
-      AttentionCase c = both_ways(kv, 20);
+      AttentionCase c = bidirectional(kv, 20);
       c.head_dim = head_dim;
       c.group = 1;
       check_definition(c, 70, 0);
@@ -44,7 +44,7 @@ TEST(heads_of_any_size_are_near_to_the_definition) {
 TEST(work_that_is_cut_otherwise_has_the_same_bits) {
   for (const DType kv : kTypes) {
     for (const int window : {0, 40}) {
-      AttentionCase c = both_ways(kv, window);
+      AttentionCase c = bidirectional(kv, window);
       const Sequence s = make_sequence(c, 300, 4, 0);
       KvCache cache(c, 12);
       cache.write(s, 0, 300);
@@ -69,7 +69,7 @@ TEST(work_that_is_cut_otherwise_has_the_same_bits) {
 TEST(a_window_in_a_plan_of_what_sees_all_has_the_bits_of_its_own) {
   set_order(4);
   for (const DType kv : kTypes) {
-    AttentionCase c = both_ways(kv, 40);
+    AttentionCase c = bidirectional(kv, 40);
     c.n_multiprocessors = 30;
     const Sequence s = make_sequence(c, 530, 5, 0);
     KvCache cache(c, 20);
@@ -84,7 +84,7 @@ TEST(a_window_in_a_plan_of_what_sees_all_has_the_bits_of_its_own) {
 TEST(a_text_has_the_same_bits_alone_and_in_company) {
   for (const DType kv : kTypes) {
     for (const int window : {0, 40}) {
-      const AttentionCase c = both_ways(kv, window);
+      const AttentionCase c = bidirectional(kv, window);
       std::vector<Sequence> texts;
       std::vector<Part> parts;
       KvCache cache(c, 60);
@@ -110,7 +110,7 @@ TEST(a_text_has_the_same_bits_alone_and_in_company) {
 TEST(a_value_that_is_not_finite_shows_in_rows_that_see_it_and_in_no_other) {
   for (const DType kv : kTypes) {
     for (const bool large : {false, true}) {
-      AttentionCase c = both_ways(kv, 30);
+      AttentionCase c = bidirectional(kv, 30);
       c.group = 1;
       c.large_tiles = large;
       set_order(5, MmaModel::kHopper);

@@ -1,4 +1,4 @@
-#include "model/layer_inputs.h"
+#include "model/per_layer_embeddings.h"
 
 #include <cmath>
 #include <cstddef>
@@ -12,8 +12,8 @@ Buffer floats(Backend& backend, int rows, int cols) {
 
 }  // namespace
 
-LayerInputs::LayerInputs(const ModelConfig& config, const Weights& weights, Backend& backend,
-                         int max_rows)
+PerLayerEmbeddings::PerLayerEmbeddings(const ModelConfig& config, const Weights& weights,
+                                       Backend& backend, int max_rows)
     : config_(config), weights_(weights), backend_(backend) {
   const int size = config.layer_input_size;
   inputs_ = floats(backend, max_rows, config.n_layers * size);
@@ -23,8 +23,8 @@ LayerInputs::LayerInputs(const ModelConfig& config, const Weights& weights, Back
   for (const LayerWeights& w : weights.layers) gated_.add(w.input->proj);
 }
 
-void LayerInputs::make(int n_rows, const Buffer& x, ActivationSet& rounded) {
-  const LayerInputTables& tables = *weights_.layer_inputs;
+void PerLayerEmbeddings::make(int n_rows, const Buffer& x, ActivationSet& rounded) {
+  const PerLayerEmbeddingTables& tables = *weights_.per_layer_embeddings;
   const auto round = [&](Activations& out) { backend_.round(x, n_rows, out); };
   const Activations& of_x = rounded.made_for(tables.proj, n_rows, round);
   backend_.matmul(of_x, n_rows, tables.proj, projected_, Store::kSet);
@@ -32,8 +32,9 @@ void LayerInputs::make(int n_rows, const Buffer& x, ActivationSet& rounded) {
   backend_.norm_add(projected_, n_rows * config_.n_layers, tables.norm, inputs_);
 }
 
-void LayerInputs::add(int n_rows, int layer, Buffer& x, ActivationSet& rounded, Buffer& out) {
-  const LayerInputWeights& w = *weights_.layers[static_cast<size_t>(layer)].input;
+void PerLayerEmbeddings::add(int n_rows, int layer, Buffer& x, ActivationSet& rounded,
+                             Buffer& out) {
+  const PerLayerEmbeddingWeights& w = *weights_.layers[static_cast<size_t>(layer)].input;
   const int size = config_.layer_input_size;
   const auto round = [&](Activations& out) { backend_.round(x, n_rows, out); };
   const Activations& of_x = rounded.made_for(w.gate, n_rows, round);

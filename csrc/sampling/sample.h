@@ -11,21 +11,21 @@ namespace pb {
 
 inline constexpr int32_t kNoToken = -1;
 
-// The failure of a draw that has no token to choose.
+// The failure of a sample that has no token to choose.
 inline constexpr const char* kAllForbidden =
     "min_tokens and stop_token_ids, and the form where the output has one, forbid every token of "
     "the vocabulary";
 
 // Asks for a token, or for the log-probability of one.
-struct DrawRequest {
-  const Sampling* sampling = nullptr;      // how a token is drawn; null: `target` is scored
+struct SampleRequest {
+  const Sampling* sampling = nullptr;      // how a token is sampled; null: `target` is scored
   std::span<const int32_t> history = {};   // the sequence's tokens before the step
   std::span<const int32_t> appended = {};  // its tokens in the step, up to the row
   // The token after it, where that is a draft token; then the next request is that token's row.
   int32_t draft = kNoToken;
   int32_t target = kNoToken;       // whose log-probability is asked for
   int n_top = 0;                   // 0..kMaxLogprobs: likeliest tokens to report beside the target
-  const uint32_t* mask = nullptr;  // (mask_words(vocab)): tokens that may be drawn; null: all
+  const uint32_t* mask = nullptr;  // (mask_words(vocab)): tokens that may be sampled; null: all
 };
 
 struct TokenLogprob {
@@ -33,8 +33,8 @@ struct TokenLogprob {
   float logprob = 0.0f;
 };
 
-// What a draw gave. Where `failure` is set it says in words why there is no token.
-struct Draw {
+// What a sample gave. Where `failure` is set it says in words why there is no token.
+struct Sample {
   const char* failure = nullptr;
   int32_t token = 0;
   bool has_logprobs = false;
@@ -43,9 +43,9 @@ struct Draw {
   std::array<TokenLogprob, kMaxLogprobs> top{};  // likeliest first, of equals the lowest id first
 };
 
-// Whether the sequence goes on with its draft after this draw.
-inline bool confirms_draft(const Draw& draw, const DrawRequest& request) {
-  return draw.failure == nullptr && draw.token == request.draft;
+// Whether the sequence goes on with its draft after this sample.
+inline bool confirms_draft(const Sample& sample, const SampleRequest& request) {
+  return sample.failure == nullptr && sample.token == request.draft;
 }
 
 }  // namespace pb

@@ -12,7 +12,7 @@
 #include "check.h"
 #include "counted_heap.h"
 #include "engine/engine.h"
-#include "model/layer_inputs.h"
+#include "model/per_layer_embeddings.h"
 #include "naive_backend.h"
 #include "tiny_model.h"
 
@@ -236,7 +236,7 @@ TEST(a_step_allocates_nothing_in_its_pass) {
   const Weights weights = load_weights(model.config, model.tensors, DType::kF32, *backend);
   ActivationSet rounded(*backend, 4, model.config.hidden_size);
   rounded.add(DType::kF32);
-  LayerInputs inputs(model.config, weights, *backend, 4);
+  PerLayerEmbeddings inputs(model.config, weights, *backend, 4);
   backend->prepare(
       {.max_rows = 4, .n_heads = 6, .storages = {{.shape = {2, 8}}}, .vocab_size = 61});
   Buffer x = backend->make_buffer(4 * 24 * sizeof(float));

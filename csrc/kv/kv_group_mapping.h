@@ -12,12 +12,12 @@
 
 namespace pb {
 
-class Companions {
+class KvGroupMapping {
  public:
   static constexpr int kNone = -1;
 
   // For n_blocks blocks of a windowed group beside n_full of group 0.
-  Companions(int n_full, int n_blocks)
+  KvGroupMapping(int n_full, int n_blocks)
       : block_of_(static_cast<size_t>(n_full), kNone),
         full_of_(static_cast<size_t>(n_blocks), kNone) {}
 

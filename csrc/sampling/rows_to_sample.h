@@ -1,0 +1,49 @@
+// Samples of many rows by Samplers on the host, on any number of threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "sampling/sample.h"
+#include "sampling/sampler.h"
+
+namespace pb {
+
+// Rows [first, first + n) of the requests of a pass, with their logits.
+//
+// The unit of work is a chain: a row and those after it that continue its draft. Chains may be
+// sampled in any order and at the same time, each by a Sampler of its own; none writes what another
+// reads.
+class RowsToSample {
+ public:
+  // requests, samples: of all rows of the pass, those before `first` sampled. logits (n,
+  // vocab_size)
+  RowsToSample(std::span<const SampleRequest> requests, std::span<Sample> samples, size_t first,
+               size_t n, const float* logits, size_t vocab_size)
+      : requests_(requests),
+        samples_(samples),
+        first_(first),
+        end_(first + n),
+        logits_(logits),
+        vocab_size_(vocab_size) {}
+
+  bool begins_chain(size_t row) const { return row == first_ || !continues_draft(row); }
+
+  // Samples after all rows of the chain that begins with `row`. Where a draft token turns out to be
+  // wrong, the samples after it become failures that nobody computed.
+  void sample_chain(size_t row, Sampler& sampler) const;
+
+ private:
+  bool continues_draft(size_t row) const { return row > 0 && requests_[row - 1].draft != kNoToken; }
+  Sample sample(size_t row, Sampler& sampler) const;
+
+  std::span<const SampleRequest> requests_;
+  std::span<Sample> samples_;
+  size_t first_;
+  size_t end_;
+  const float* logits_;
+  size_t vocab_size_;
+};
+
+}  // namespace pb
