@@ -1,4 +1,4 @@
-"""`argument_form_of`: in which form a chat template wants the arguments of calls."""
+"""`argument_form_of`: finds the form in which a chat template expects arguments of calls."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["argument_form_of"]
 
 _KEY = "pybatcher_probe"
 _ARGUMENTS = {_KEY: "value"}
-_ID = "probe0000"  # nine letters and digits, which templates of Mistral demand
+_ID = "probe0000"  # nine letters and digits, which Mistral's templates require
 
 
 def argument_form_of(render: Callable[[Mapping[str, Any]], str]) -> ArgumentForm:
     """Return the form, found by rendering a chat with a call in each of the two.
 
-    Most templates want mappings. Those of DeepSeek-V3 and R1 join the arguments to other texts:
-    a mapping would be an error, or be written as Python writes one.
+    Most templates expect mappings. The templates of DeepSeek-V3 and R1 join the arguments to other
+    texts: a mapping would be an error, or be written in Python's notation.
 
     render: takes the variables of the template; it may raise anything.
     """
@@ -31,7 +31,7 @@ def argument_form_of(render: Callable[[Mapping[str, Any]], str]) -> ArgumentForm
 
 
 def _rendered(render: Callable[[Mapping[str, Any]], str], arguments: object) -> str:
-    """Return the chat's text; "" where there is an error."""
+    """Return the chat's text; "" if there is an error."""
     messages: Sequence[Mapping[str, Any]] = [
         {"role": "user", "content": "question"},
         {
@@ -49,5 +49,5 @@ def _rendered(render: Callable[[Mapping[str, Any]], str], arguments: object) -> 
     ]
     try:
         return render({"messages": messages})
-    except Exception:  # of any type: the template's own code raised it
+    except Exception:  # of any type, as the template's own code raised it
         return ""

@@ -33,14 +33,14 @@ _RESERVED = """
 class ChatTemplate:
     """Renders messages with the checkpoint's own Jinja template. Any thread may use it.
 
-    source: the template; None: the checkpoint has none, `available` is False, and
-        every `render` is an InvalidRequestError.
+    source: the template; None: the checkpoint has none, `available` is False, and every `render`
+        raises InvalidRequestError.
     special_tokens: variables of the template: "bos_token", "eos_token", ...
     tool_source: the template of chats with tools; None: `source` is for these too.
 
     The template comes with the checkpoint and is not trusted: it runs in a `Sandbox`. A broken
-    template affects chats only: the error is raised by `render`. Jinja is imported and the
-    template compiled by the first `render`, so that a model is opened faster.
+        template affects chats only: `render` raises the error. The first `render` imports Jinja and
+        compiles the template, so that a model is opened faster.
     """
 
     def __init__(
@@ -53,13 +53,13 @@ class ChatTemplate:
         self.source = source
         self.available = source is not None
         self.text = "\n".join(one for one in (source, tool_source) if one is not None)
-        """All sources: what texts are characteristic of the model is to be found here."""
+        """All sources, to be searched for texts that are characteristic of a model."""
         self.special_tokens = dict(special_tokens or {})
         self._compiling = threading.Lock()
         self._sandbox: Sandbox | None = None
         self._asks_for_null = source is not None and bool(_ASKS_FOR_NULL.search(source))
         self._compile_error: ModelFormatError | None = None
-        self._argument_form: ArgumentForm | None = None  # found when there is a call
+        self._argument_form: ArgumentForm | None = None  # found when a chat has a call
         self._for_tools: ChatTemplate | None = None
         if tool_source is not None:
             self._for_tools = ChatTemplate(tool_source, special_tokens=special_tokens)
@@ -74,20 +74,20 @@ class ChatTemplate:
     ) -> str:
         """Return the prompt's text, special tokens included: encode it without adding any.
 
-        messages: [{"role": str, "content": str | [{"type": "text", "text": str}]}, ...],
-            further fields as the template knows them. An assistant's content may be None,
-            which is rendered as no text, or as the template has it. Arguments of an assistant's
-            `tool_calls` may be JSON texts, as OpenAI's are: they become mappings, which most
-            templates want; for a template that wants texts, mappings become JSON texts. A text
-            that is no JSON object goes to the template as it is. Reasoning may be in
-            `reasoning_content`, `reasoning` or `thinking`.
+        messages: [{"role": str, "content": str | [{"type": "text", "text": str}]}, ...], further
+            fields as the template knows them. An assistant's content may be None, which is rendered
+            as no text, or as the template handles it. Arguments of an assistant's `tool_calls` may
+            be JSON texts, as in OpenAI's API: they become mappings, which most templates expect;
+            for a template that expects texts, mappings become JSON texts. A text that is no JSON
+            object is passed unchanged. Reasoning may be in `reasoning_content`, `reasoning` or
+            `thinking`.
         add_generation_prompt: end with the header of the assistant's turn.
-        tools: that the model may call: [{"type": "function", "function": {...}}, ...].
-        variables: further ones of the template, such as enable_thinking or reasoning_effort.
+        tools: functions that the model may call: [{"type": "function", "function": {...}}, ...].
+        variables: further variables of the template, such as enable_thinking or reasoning_effort.
 
-        Raises InvalidRequestError for messages, tools and variables that have another shape or that
-        the template refuses, ModelFormatError for a template that is broken,
-        asks for more than the sandbox gives, or does not come to an end.
+        Raises InvalidRequestError for messages, tools and variables of another shape or that the
+        template refuses, ModelFormatError for a template that is broken, exceeds the sandbox's
+        limits, or does not come to an end.
         """
         described = _read_tools(tools)
         if described is not None and self._for_tools is not None:
@@ -119,7 +119,7 @@ class ChatTemplate:
             raise InvalidRequestError(
                 f"messages: the chat template says: {error}", field="messages"
             ) from error
-        except Exception as error:  # of any type: the template's own code raised it
+        except Exception as error:  # of any type, as the template's own code raised it
             where = unread_arguments(plain) if self._argument_form == "mapping" else ""
             if where:
                 raise InvalidRequestError(
@@ -146,7 +146,7 @@ class ChatTemplate:
         return plain
 
     def _variables(self, variables: object) -> dict[str, Any]:
-        """Return all variables but those that `render` has arguments for."""
+        """Return all variables except those that `render` has arguments for."""
         known = {"documents": None, **self.special_tokens}
         if variables is None:
             return known
@@ -171,7 +171,7 @@ class ChatTemplate:
             if self._sandbox is None and self._compile_error is None:
                 try:
                     self._sandbox = Sandbox(source)
-                except Exception as error:  # the parser and Python's compiler have many
+                except Exception as error:  # the parser and Python's compiler raise many types
                     self._compile_error = _template_error(error)
         if self._sandbox is None:
             assert self._compile_error is not None
@@ -200,7 +200,7 @@ def _template_error(error: Exception) -> ModelFormatError:
 
 
 def _read_tools(tools: object) -> list[Any] | None:
-    """Return descriptions of tools as plain data; None where there are none."""
+    """Return descriptions of tools as plain data; None without tools."""
     if tools is None:
         return None
     wanted = "a list of mappings that describe tools"

@@ -1,4 +1,4 @@
-"""`read_messages`: the messages of a chat as plain data, as chat templates want them."""
+"""`read_messages`: converts the messages of a chat to plain data for chat templates."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from .plain_values import PlainReader
 __all__ = ["ArgumentForm", "read_messages", "unread_arguments"]
 
 ArgumentForm = Literal["mapping", "text"]
-"""How a template wants the arguments of calls: as a mapping, or as the JSON text of one."""
+"""The form in which a template expects arguments of calls: a mapping, or its JSON text."""
 
-_MAX_ARGUMENTS_CHARACTERS = 2**20  # of a JSON text: what is read from it takes far more memory
+_MAX_ARGUMENTS_CHARACTERS = 2**20  # of a JSON text, whose parsed value takes far more memory
 _PLAIN = "made of texts, numbers, lists and mappings"
 _TEXT_FIELDS = ("name", "tool_call_id", "reasoning_content", "reasoning", "thinking")
-_REASONING = ("reasoning_content", "thinking", "reasoning")  # the first one that is there counts
+# the first field that is present counts
+_REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 def read_messages(
     messages: object, *, keeps_null: bool, arguments: ArgumentForm
 ) -> list[dict[str, Any]]:
-    """Return the messages as plain data, which is all that a template may see.
+    """Return the messages as plain data, the only kind that a template may see.
 
-    keeps_null: an assistant's content that is None stays so; else it becomes an empty text.
-    arguments: what arguments of calls become. A text that is no JSON object stays as it is.
+    keeps_null: an assistant's content that is None stays None; else it becomes an empty text.
+    arguments: the form to convert arguments of calls to. A text that is no JSON object is
+        unchanged.
 
     Raises InvalidRequestError, which names the field.
     """
@@ -42,7 +44,7 @@ def read_messages(
 
 
 def unread_arguments(messages: list[dict[str, Any]]) -> str:
-    """Return the name of the first arguments of a call that are a text; "" where there are none."""
+    """Return the name of the first arguments of a call that are a text; "" if there are none."""
     for index, message in enumerate(messages):
         for number, call in enumerate(message.get("tool_calls", ())):
             inner = ".function" if "function" in call else ""
@@ -91,8 +93,8 @@ class _MessageReader:
             )
 
     def _set_calls(self, message: dict[str, Any], where: str) -> None:
-        """Check an assistant's calls; an empty list is none, since some templates only look
-        whether the field is there.
+        """Check an assistant's calls. An empty list is removed, since some templates only test
+        whether the field exists.
         """
         calls = message.get("tool_calls")
         if message["role"] != "assistant" or not calls:
@@ -106,7 +108,7 @@ class _MessageReader:
             self._set_call(call, f"{where}.tool_calls[{index}]")
 
     def _set_call(self, call: object, where: str) -> None:
-        """Check a call: `{"id", "type", "function": {"name", "arguments"}}`, or the inner one."""
+        """Check a call: `{"id", "type", "function": {"name", "arguments"}}`, or its function."""
         if not isinstance(call, dict):
             raise InvalidRequestError(
                 f"{where} is {type_name(call)}; it must be a mapping", field=where
@@ -160,7 +162,8 @@ def _json_object(text: str) -> dict[Any, Any] | None:
     """Return the object of a JSON text; None for any other text."""
     try:
         value = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):  # no JSON, integers of thousands of digits, deep nesting
+    # invalid JSON, integers of thousands of digits, deep nesting
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
@@ -170,9 +173,9 @@ def _refuse(constant: str) -> None:
 
 
 def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
-    """Return the message with its reasoning under the two names that templates look for.
+    """Return the message with its reasoning under the two names that templates use.
 
-    transformers does so too: `reasoning_content` is what most templates read, gpt-oss's `thinking`.
+    transformers does so too: most templates read `reasoning_content`, gpt-oss's reads `thinking`.
     """
     found = next((message[key] for key in _REASONING if message.get(key) is not None), None)
     if found is None:

@@ -31,7 +31,7 @@ class Stage(Protocol):
 def build_stages(settings: dict[str, Any] | None, *, at_start: bool) -> list[Stage] | None:
     """Return the chain for a decoder's JSON; None if a step of it has no streaming form.
 
-    at_start: nothing comes before the first token, so that its leading space goes.
+    at_start: True if the first token begins the text, which drops its leading space.
     """
     if settings is None:
         return [_JoinWithSpaces(at_start)]
@@ -169,7 +169,8 @@ class _JoinWithSpaces:
         return []
 
 
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")  # as Rust's parser reads it
+# the syntax that Rust's parser accepts
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")
 
 
 def _byte_alphabet() -> dict[str, int]:
@@ -189,7 +190,7 @@ BYTE_ALPHABET = _byte_alphabet()
 
 
 def _token_bytes(token: str) -> bytes:
-    """Return a token's bytes. One with a character outside the alphabet is plain text."""
+    """Return a token's bytes. A token with a character outside the alphabet is plain text."""
     try:
         return bytes([BYTE_ALPHABET[character] for character in token])
     except KeyError:

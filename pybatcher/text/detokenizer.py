@@ -13,12 +13,12 @@ __all__ = ["Detokenizer"]
 class Detokenizer:
     """Turns token ids into text as they come, each in constant time.
 
-    The pieces, and the result of `flush` at the end, are joined exactly `tokenizer.decode(ids)`.
-    A character whose bytes are spread over several tokens comes whole, with the last of them;
-    bytes that cannot become a character are U+FFFD, as in `decode`. With a decoder of an unknown
-    kind, all text comes from `flush`.
+    The joined pieces, with the result of `flush` at the end, equal `tokenizer.decode(ids)`. A
+    character whose bytes are spread over several tokens comes whole, with the last of them; bytes
+    that cannot become a character are U+FFFD, as in `decode`. With a decoder of an unknown kind,
+    all text comes from `flush`.
 
-    skip_special_tokens: special tokens add no text, but for those of `kept_ids`.
+    skip_special_tokens: special tokens add no text, except those of `kept_ids`.
     prompt_ids: the tokens before the ids. If they have any text, the space that some tokenizers
         drop at the start of a text is kept.
     """

@@ -9,7 +9,7 @@ from .metering import Meter, TemplateLimitError
 
 __all__ = ["check_field", "foresee_fields", "foresee_percents", "percent_fields"]
 
-_WIDE_FIELD = re.compile(r"\d{3,}|\*|\{")  # a width of 100 or more, or one that is computed
+_WIDE_FIELD = re.compile(r"\d{3,}|\*|\{")  # a width of 100 or more, or a computed one
 
 
 def check_field(field: str) -> None:
@@ -19,7 +19,7 @@ def check_field(field: str) -> None:
 
 
 def percent_fields(pattern: str) -> list[str]:
-    """Return what begins the fields of a text with %: the sign, flags and a width."""
+    """Return the beginnings of the % fields of a text: the sign, flags and a width."""
     return re.findall(r"%[^a-zA-Z%]*", pattern)
 
 
@@ -31,6 +31,6 @@ def foresee_percents(meter: Meter, pattern: str, values: Any) -> None:
 
 
 def foresee_fields(meter: Meter, n_fields: int, values: Any) -> None:
-    """Count all values for each field, which may write them all."""
+    """Count all values once for each field, since each field may write them all."""
     for _ in range(n_fields):
         meter.spend_value(values)

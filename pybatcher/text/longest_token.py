@@ -1,4 +1,4 @@
-"""`longest_token`: how many bytes of a text one token can stand for, at most."""
+"""`longest_token`: the most bytes of text that one token can represent."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 __all__ = ["ANY_LENGTH", "longest_token"]
 
 ANY_LENGTH = 1024
-"""Bytes that one token is taken to stand for, at most, where a tokenizer sets no limit.
+"""The most bytes that one token is assumed to represent if a tokenizer sets no limit.
 
-Such a tokenizer may drop characters, or have one token for any run of unknown ones. A text of
-which more is dropped is no prompt that a model was made for.
+Such a tokenizer may drop characters, or have one token for any run of unknown ones. A text of which
+more is dropped is no prompt that a model was made for.
 """
 
 _SHRINKING = {
@@ -28,15 +28,15 @@ _SHRINKING = {
     "NFKD": 4,
     "Prepend": 1,
 }
-"""How many times longer a text may be than its normalized form, in bytes of UTF-8.
+"""The factor by which a text may be longer than its normalized form, in bytes of UTF-8.
 
 No character decomposes into less than a third of its bytes (a quarter with the compatibility
-forms), and none is less than a third of what it is composed of.
+forms), and none is less than a third of the characters that it is composed of.
 """
 
 
 def longest_token(backend: Backend) -> int:
-    """Return a number of bytes that no token exceeds. Looks at the whole vocabulary: slow."""
+    """Return a number of bytes that no token exceeds. Scans the whole vocabulary, so it is slow."""
     settings = json.loads(backend.to_str())
     shrinking = _shrinking(settings["normalizer"])
     longest = max(map(_n_bytes, backend.get_vocab(with_added_tokens=True)), default=1)
@@ -46,12 +46,12 @@ def longest_token(backend: Backend) -> int:
 
 
 def _n_bytes(token: str) -> int:
-    """Return the length in UTF-8; not below the bytes of a token in GPT-2's alphabet either."""
+    """Return the length in UTF-8; at least the bytes of a token in GPT-2's alphabet."""
     return len(token) if token.isascii() else len(token.encode("utf-8", "surrogatepass"))
 
 
 def _shrinking(normalizer: dict[str, Any] | None) -> int | None:
-    """Return the factor by which a normalizer may shorten a text; None: it has no limit."""
+    """Return the factor by which a normalizer may shorten a text; None without a limit."""
     if normalizer is None:
         return 1
     kind = normalizer["type"]
@@ -72,9 +72,9 @@ def _shrinking(normalizer: dict[str, Any] | None) -> int | None:
 
 
 def _keeps_all(settings: dict[str, Any]) -> bool:
-    """True where no character of a normalized text is dropped, nor many unknown ones joined."""
+    """True if no character of a normalized text is dropped, and unknown ones are not joined."""
     if any(token["lstrip"] or token["rstrip"] for token in settings["added_tokens"]):
-        return False  # such a token takes all spaces beside it
+        return False  # such a token absorbs all spaces beside it
     model = settings["model"]
     if model["type"] != "BPE":
         return False

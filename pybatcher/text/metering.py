@@ -1,4 +1,4 @@
-"""`Meter`: bounds how much work one rendering of a chat template may do."""
+"""`Meter`: limits the work of one rendering of a chat template."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class TemplateLimitError(Exception):
 class Meter:
     """Counts work in units: a step of a template, a value of a container, 64 characters.
 
-    The limit suffices for all templates in use, and grows with the conversation: `200,000 +
-    64 * (units of the input)`, which is well under a second of work. Since work is counted and
-    not time, whether a template is stopped does not depend on the machine.
+    The limit suffices for all templates in use, and grows with the conversation: `200,000 + 64 *
+    (units of the input)`, which is well under a second of work. Since work is counted and not time,
+    whether a template is stopped does not depend on the machine.
     """
 
     def __init__(self, variables: Any) -> None:
@@ -34,7 +34,7 @@ class Meter:
         self._left = _BASE_UNITS + _UNITS_PER_INPUT_UNIT * (2**63 - self._left)
 
     def spend(self, units: int) -> None:
-        """Count work. Raises TemplateLimitError past the limit."""
+        """Count work. Raises TemplateLimitError above the limit."""
         self._left -= units
         if self._left < 0:
             raise TemplateLimitError(
@@ -42,11 +42,11 @@ class Meter:
             )
 
     def spend_characters(self, count: int) -> None:
-        """Count the making of a text."""
+        """Count the creation of a text."""
         self.spend(1 + count // _CHARACTERS_PER_UNIT)
 
     def spend_value(self, value: Any) -> None:
-        """Count a value with all it contains, as often as it contains it.
+        """Count a value with all its contents, as often as they occur.
 
         So a list of lists of lists that would be gigabytes of text costs as much as that text,
         before it is written.
@@ -73,12 +73,12 @@ class Meter:
                 self.spend(1)
 
 
-# The abstract classes last, and scalars before them: to ask those takes far longer than the rest.
+# The abstract classes come last, after the scalars, since testing for them takes far longer.
 _SCALARS = (int, float, NoneType)
 _CONTAINERS = (list, tuple, set, frozenset, KeysView, ValuesView, ItemsView)
 
 METER: ContextVar[Meter] = ContextVar("pybatcher.template_meter")
-"""The meter of the rendering that goes on in this context.
+"""The meter of the rendering in this context.
 
-None is set while a template is compiled, so that nothing metered can be evaluated then.
+No meter is set while a template is compiled, so that no metered operation can be evaluated then.
 """

@@ -13,16 +13,16 @@ _HIGH = r"[dD][89abAB][0-9a-fA-F]{2}"
 _WHOLE_CHARACTERS = re.compile(
     rf'"(?:[^"\\]|\\[^u]|\\u(?!{_HIGH})[0-9a-fA-F]{{4}}|\\u{_HIGH}\\u[0-9a-fA-F]{{4}})*'
 )
-_DEEPEST = 256  # lists and objects in each other
+_DEEPEST = 256  # nested lists and objects
 _WORDS = frozenset({"true", "false", "null"})
 
 
 def partial_json(text: str) -> Any:
     """Return the value of the beginning of a JSON text, as far as it is certain.
 
-    An open string has its characters so far. A number at the end, which may go on, and a name
-    without a value are left out. None where there is no value yet, and for what is no JSON, or
-    deeper than 256 lists and objects in each other.
+    An open string has its characters so far. A number at the end, which may continue, and a name
+    without a value are left out. None if there is no value yet, and for invalid JSON or more than
+    256 nested lists and objects.
     """
     try:
         return json.loads(_closed(text))
@@ -31,7 +31,7 @@ def partial_json(text: str) -> Any:
 
 
 def _closed(text: str) -> str:
-    """Return the longest beginning of a text that closing brackets make a value of, with them."""
+    """Return the longest prefix of a text that closing brackets complete to a value, with them."""
     closers: list[str] = []
     is_name = False  # a string would be the name of a value
     best = ""

@@ -1,4 +1,4 @@
-"""`PlainReader`: copies what a caller passed in as plain data, such as JSON has."""
+"""`PlainReader`: copies a caller's values as plain data of JSON's kinds."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ..errors.checks import REQUEST, plain_float, plain_int, plain_text, short, 
 __all__ = ["PlainReader"]
 
 _MAX_DEPTH = 32
-_MAX_BITS = 4096  # of a whole number: Python refuses to write out those of thousands of digits
+_MAX_BITS = 4096  # bits of a whole number; Python refuses to write numbers of thousands of digits
 _CHARACTERS_PER_UNIT = 64
 
 
 class PlainReader:
     """Copies values of the kinds that JSON has, a bounded number of them.
 
-    Otherwise lists that contain each other many times over would take for ever.
+    Without the bound, lists that contain each other many times over would take very long.
 
-    too_large: what the error says when there are more than `most` units: each value is a unit, and
-        so are 64 characters.
-    within: what is read is a part of what that one reads, and counts there too.
+    too_large: the error's text if there are more than `most` units: each value is a unit, and so
+        are 64 characters.
+    within: the reader of the whole that these values are a part of; they count there too.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PlainReader:
             return value
         if type(value) is int:
             return _bounded(value, where)
-        if isinstance(value, (list, tuple)):  # before what has to ask an abstract class
+        if isinstance(value, (list, tuple)):  # before the test for an abstract class, which is slow
             return [self.value(one, f"{where}[{i}]", depth + 1) for i, one in enumerate(value)]
         if isinstance(value, (dict, Mapping)):
             return self.mapping(value, where, depth)

@@ -1,8 +1,8 @@
 """`Portions`: cuts a long text where a tokenizer is sure to cut it too.
 
-Tokenised by portions, such a text gives the tokens that it gives as a whole. That takes a tokenizer
-that cuts a text into words by an expression that is known here: byte-level BPE, as of GPT-2, Llama
-3, Qwen 2 and 3.5, Mistral and gpt-oss. Any other text is one portion.
+Tokenised by portions, such a text gives the same tokens as a whole. This needs a tokenizer that
+cuts a text into words by a known expression: byte-level BPE, as in GPT-2, Llama 3, Qwen 2 and 3.5,
+Mistral and gpt-oss. For any other tokenizer a text is one portion.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _CUT = re.compile("[A-Za-z\u0430-\u044f\u3041-\u3096\u4e00-\u9fa5](?=[ \n])")
 
 
 class Portions:
-    """Cuts texts for one tokenizer. `is_exact`: False: each text is one portion."""
+    """Cuts texts for one tokenizer. `is_exact`: False if each text is one portion."""
 
     def __init__(self, backend: Backend) -> None:
         self.is_exact = _is_known(json.loads(backend.to_str()))
@@ -66,7 +66,7 @@ class Portions:
         return self._around
 
     def of(self, text: str, size: int) -> Iterator[str]:
-        """Yield parts of `text`, together all of it, of `size` characters or some more."""
+        """Yield consecutive parts of `text`, each of `size` characters or a few more."""
         start = 0
         while self.is_exact and len(text) - start > size:
             cut = _CUT.search(text, start + size)
@@ -91,7 +91,7 @@ def _is_known(settings: dict[str, Any]) -> bool:
 
 
 def _is_found_anywhere(added: dict[str, Any]) -> bool:
-    """True for a token that is found whatever is around it, and that has no space in it."""
+    """True for a token that is found in any context, and that has no space in it."""
     depends = added["lstrip"] or added["rstrip"] or added["single_word"]
     return not depends and not re.search(r"\s", added["content"])
 
@@ -119,7 +119,7 @@ def _cuts_before_spaces(pre_tokenizer: dict[str, Any] | None) -> bool:
 
 
 def _special_tokens_around(backend: Backend) -> tuple[list[int], list[int]] | None:
-    """Return the special tokens before and after any text; None where they cannot be told."""
+    """Return the special tokens before and after any text; None if they cannot be determined."""
     alone, full = (
         backend.encode_batch_fast(["a"], add_special_tokens=special)[0].ids
         for special in (False, True)

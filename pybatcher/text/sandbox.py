@@ -67,7 +67,7 @@ class Sandbox:
         self._template = _Environment(now).from_string(source)
 
     def render(self, variables: Mapping[str, Any]) -> str:
-        """Return the text. Raises any exception that the template's code runs into."""
+        """Return the text. Raises any exception of the template's code."""
         values = dict(variables)
         token = METER.set(Meter(values))
         try:
@@ -91,7 +91,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         self.filters = dict(FILTERS)
         self.tests = dict(TESTS)
         self.globals = {
-            "range": self.globals["range"],  # the sandbox's: of at most 100,000
+            "range": self.globals["range"],  # the sandbox's own, of at most 100,000
             "dict": _make_dict,
             "namespace": _SafeNamespace,
             "raise_exception": _raise_exception,
@@ -105,7 +105,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     @override
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        # Plain values have only the listed methods; jinja2's rule holds for all others.
+        # Plain values have only the listed methods; jinja2's rule applies to all others.
         for kind, methods in _METHODS.items():
             if isinstance(obj, kind):
                 return attr in methods
@@ -218,7 +218,7 @@ def _make_dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
 class _SafeNamespace(Namespace):
     """Jinja's namespace, without names that begin with an underscore."""
 
-    def __init__(*args: Any, **kwargs: Any) -> None:  # as jinja2's: `self` may be a key
+    def __init__(*args: Any, **kwargs: Any) -> None:  # as in jinja2, since `self` may be a key
         self, *rest = args
         values = dict(*rest, **kwargs)
         for name in values:

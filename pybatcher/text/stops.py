@@ -9,18 +9,16 @@ __all__ = ["StopMatcher"]
 
 
 class StopMatcher:
-    """Passes text on until a stop string occurs; nothing of that stop string is passed on.
+    """Passes text on until a stop string occurs; no part of that stop string is passed on.
 
-    The match that ends first wins (so that generation ends as early as it can);
-    of several that end together, the longest. The result does not depend on
-    how the text was cut into pieces. Held back is always exactly the longest
-    end of the text that is a proper beginning of a stop string.
+    The match that ends first wins (so that generation ends as early as it can); of several that end
+    together, the longest. The result does not depend on how the text was cut into pieces. The text
+    that is held back is always the longest suffix that is a proper prefix of a stop string.
 
-    stops: texts, none of them empty; without any, all passes at once.
+    stops: texts, none of them empty; without any, all text passes at once.
 
-    An Aho-Corasick automaton (Aho and Corasick, CACM 18(6), 1975): the depth of
-    its state is the length of that longest end, so that a character costs
-    amortised constant time whatever the stops are.
+    An Aho-Corasick automaton (Aho and Corasick, CACM 18(6), 1975): the depth of its state is the
+    length of that suffix, so that a character costs amortised constant time whatever the stops are.
     """
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
@@ -30,7 +28,7 @@ class StopMatcher:
         self._matched = False
 
     def push(self, text: str) -> tuple[str, bool]:
-        """Take more text; return what may be passed on, and whether a stop string was found.
+        """Add text; return the text that may be passed on, and whether a stop string was found.
 
         After a match every call returns ("", True).
         """
@@ -59,10 +57,10 @@ class StopMatcher:
 
 
 class _State:
-    """A state of the automaton: a beginning of one or more stops.
+    """A state of the automaton: a prefix of one or more stops.
 
-    depth: its length. fallback: the longest proper end of it that is a
-    beginning too. match_length: of the longest stop that it ends with, or 0.
+    depth: its length. fallback: the longest proper suffix that is a prefix too. match_length:
+        length of the longest stop that it ends with, or 0.
     """
 
     __slots__ = ("children", "depth", "fallback", "match_length")
@@ -75,7 +73,7 @@ class _State:
 
 
 def _step(state: _State, character: str, root: _State) -> _State:
-    """Return the state after `character`: the longest beginning that the text now ends with."""
+    """Return the state after `character`: the longest prefix that the text now ends with."""
     node: _State | None = state
     while node is not None:
         child = node.children.get(character)

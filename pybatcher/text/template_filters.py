@@ -1,7 +1,7 @@
 """The filters and tests that a chat template may use, each metered.
 
-Most are Jinja's own, counted by their arguments and results. Those that could make a large result
-of small arguments in one call are written anew, so that they count before they work.
+Most are Jinja's own, counted by their arguments and results. Filters that could make a large result
+of small arguments in one call are reimplemented, so that they count before they work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["FILTERS", "TESTS"]
 
 _MAX_INDENT = 64
 _MAX_DIGITS = 15
-# Filters that make a text or a number of a text; all others iterate over its characters.
+# Filters that make a text or a number from a text; all others iterate over its characters.
 _OF_TEXTS = """
     abs capitalize count d default e escape float int length lower safe string title trim upper
     wordcount
@@ -37,7 +37,7 @@ _OF_SEQUENCES = """
 
 
 def _metered(function: Callable[..., Any], *, expands_text: bool) -> Callable[..., Any]:
-    """Return `function` with its arguments and result counted, and jinja2's marks kept."""
+    """Return `function` with its arguments and result counted, and Jinja's attributes kept."""
 
     @wraps(function)
     def metered(*args: Any, **kwargs: Any) -> Any:

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 __all__ = ["CONCATENATE", "TICK", "WEIGH", "GenerationTag", "Rewriter"]
 
-# Filters with names that no template can write.
+# Names of filters that no template can write.
 TICK = "tick!"
 WEIGH = "weigh!"
 CONCATENATE = "concatenate!"

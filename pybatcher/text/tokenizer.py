@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Tokenizer"]
 
-_PORTION = 65_536  # characters; a tenth of a second
+_PORTION = 65_536  # characters; they take a tenth of a second
 
 
 class Tokenizer:
     """Turns text into token ids and back. Immutable; for any thread.
 
-    backend: without padding or truncation; None for a checkpoint without a
-        tokenizer: texts are then refused, and ids decode to nothing.
-    bos_token_id: None where the model has none.
+    backend: a tokenizer without padding or truncation; None for a checkpoint without a tokenizer:
+        texts are then refused, and ids decode to nothing.
+    bos_token_id: None if the model has none.
     eos_token_ids: every token that ends a text.
 
-    `encode` and `decode` release the GIL while they work, so that a long text
-    handled on another thread does not stall an event loop (the library's own
-    `encode` holds it; its batch calls do not, which is why they are used).
+    `encode` and `decode` release the GIL while they work, so that a long text handled on another
+    thread does not stall an event loop (the library's own `encode` holds it; its batch calls do
+    not, which is why they are used).
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Tokenizer:
 
     @property
     def definition(self) -> str | None:
-        """The tokenizer as JSON, as tokenizer.json has it; None without one. Slow."""
+        """The tokenizer in the JSON of tokenizer.json; None without one. Slow."""
         return None if self._backend is None else str(_called(self._backend.to_str))
 
     @property
     def longest_token(self) -> int:
-        """The most bytes of a text that one token stands for. Slow the first time."""
+        """The most bytes of text that one token represents. Slow on first use."""
         with self._analysis:
             return self._longest_token
 
@@ -78,7 +78,7 @@ class Tokenizer:
 
     @property
     def portions(self) -> Portions | None:
-        """The `Portions` of this tokenizer; None if they are not exact. Slow the first time."""
+        """The `Portions` of this tokenizer; None if they are not exact. Slow on first use."""
         with self._analysis:
             return self._portions
 
@@ -96,10 +96,10 @@ class Tokenizer:
         add_special_tokens: bool = True,
         goes_on: Callable[[int], bool] = lambda n_tokens: True,
     ) -> list[int]:
-        """Return the token ids that `encode` returns, made by portions where these are exact.
+        """Return the token ids that `encode` returns, computed by portions if these are exact.
 
-        goes_on: called between portions with the number of tokens so far. Where it returns False,
-            only these tokens are returned.
+        goes_on: called between portions with the number of tokens so far. If it returns False, only
+            these tokens are returned.
         """
         portions = self.portions if len(text) > _PORTION else None
         if portions is None:
@@ -115,8 +115,8 @@ class Tokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the token ids of `text`.
 
-        add_special_tokens: add the tokens that the model wants around a text (a BOS, say). False
-            for a rendered chat, which has them already.
+        add_special_tokens: add the tokens that the model expects around a text (such as a BOS).
+            False for a rendered chat, which has them already.
         Raises InvalidRequestError for anything but a text, for lone surrogates, and if the model
         has no tokenizer; ModelFormatError if its tokenizer fails.
         """
@@ -144,7 +144,7 @@ class Tokenizer:
         return text
 
     def added_token_ids(self, texts: Iterable[str]) -> dict[str, int]:
-        """Return the ids of those texts that are tokens beside the vocabulary: never cut in two."""
+        """Return the ids of those texts that are added tokens, which are never cut in two."""
         wanted = frozenset(texts)
         if self._backend is None:
             return {}
@@ -152,7 +152,7 @@ class Tokenizer:
         return {token.content: i for i, token in added.items() if token.content in wanted}
 
     def token(self, token_id: int) -> str | None:
-        """Return the token as the vocabulary spells it; None where no token has the id."""
+        """Return the token as the vocabulary spells it; None if no token has the id."""
         try:
             return self._tokens[token_id]
         except KeyError:
@@ -165,7 +165,7 @@ class Tokenizer:
 
 
 def _called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call into the library. Its panics, which are no `Exception`, raise ModelFormatError."""
+    """Call the library. Its panics, which are no `Exception`, raise ModelFormatError."""
     try:
         return function(*args, **kwargs)
     except (KeyboardInterrupt, SystemExit):

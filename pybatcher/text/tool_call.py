@@ -1,4 +1,4 @@
-"""`ToolCall`: a call of a tool that a model wrote. `ToolCallDelta`: the part that came of it."""
+"""`ToolCall`: a call of a tool that a model wrote. `ToolCallDelta`: a streamed part of it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["ToolCall", "ToolCallDelta"]
 class ToolCall:
     """A call of a tool that the model wrote.
 
-    id: of the call, for the message of role "tool" that answers it.
-    raw: its text in the model's own syntax, from the marker that opens it (for the first call of
-        a list; later ones begin with their own text) to the end of its arguments.
+    id: the id of the call, for the message of role "tool" that answers it.
+    raw: its text in the model's own syntax, from the marker that opens it (for the first call of a
+        list; later ones begin with their own text) to the end of its arguments.
     """
 
     id: str
@@ -27,12 +27,12 @@ class ToolCall:
 class ToolCallDelta:
     """The part of a call that one piece of a stream adds.
 
-    index: of the call, from 0 on.
+    index: the index of the call, from 0 on.
     id, name: in the first delta of a call, else "".
     arguments: more of the JSON text of its arguments.
     call: the whole call, in its last delta.
-    note: why there is no call after all, though it had begun: what came of it so far is void, and
-        its text is in the `text` of the same piece. "" for all other deltas.
+    note: the reason why a call that had begun is none after all: its earlier deltas are void, and
+        its text is in the `text` of the same piece. "" in all other deltas.
     """
 
     index: int

@@ -39,10 +39,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 CPP_TO_REWRITE = {
     *("bindings", "cpu", "cuda", "engine", "formats", "kv", "model", "ops", "os", "sampling"),
 }
-PYTHON_TO_REWRITE = {
-    *("calls", "http", "loading", "metrics.py", "models", "ray", "sidecar"),
-    *("testing", "text"),
-}
+PYTHON_TO_REWRITE: set[str] = set()
 CPP_FILES = sorted(
     path
     for path in (ROOT.parent / "csrc").rglob("*")

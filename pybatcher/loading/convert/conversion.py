@@ -1,8 +1,8 @@
 """Convert weights that the engine does not take as they are in the checkpoint.
 
 The engine takes f32, f16, bf16 and the blocks of ENGINE_BLOCKS as they are. A matrix keeps that
-dtype, or is rounded to the engine's. Of GGUF's other blocks those of SAME_AS become one of these
-with the same numbers; all are dequantised here, by the reference implementation in the `gguf`
+dtype, or is rounded to the engine's. GGUF's blocks in SAME_AS become one of these with the same
+numbers; all other blocks are dequantised here, by the reference implementation in the `gguf`
 package. A `StoredWeight` makes its own arrays.
 """
 
@@ -58,7 +58,7 @@ def engine_dtype(dtype: str) -> str:
 def kept_matrices(tensors: Mapping[str, Tensor]) -> set[str]:
     """Return the names of the matrices that can keep their dtype; none if all are plain numbers.
 
-    Those of plain numbers and of ENGINE_BLOCKS, and those that quantisation programs have stored.
+    Matrices of plain numbers, of ENGINE_BLOCKS and from quantisation programs can keep theirs.
     """
     if not any(tensor.dtype in BLOCKS or tensor.stored for tensor in tensors.values()):
         return set()

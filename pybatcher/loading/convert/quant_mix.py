@@ -30,7 +30,7 @@ MIXTURES = {"q4_k_m": "q4_k", "q5_k_m": "q5_k", "q6_k": "q6_k"}
 """The dtype of most matrices, by the name of the mixture."""
 
 ENGINE_DTYPE = "int8"
-"""Of matrices whose rows are no whole super-blocks."""
+"""The dtype of matrices whose rows are no whole super-blocks."""
 
 _PLAIN = (".router.weight", ".delta.a.weight", ".delta.b.weight", ".convolution")
 _FINER = "q6_k"

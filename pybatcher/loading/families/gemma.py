@@ -35,7 +35,8 @@ from ..parts.gguf_llama import (
 )
 
 _LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
-"""Whose attention is scaled by hidden_size / n_heads: a GGUF file does not say by what."""
+"""Layers of the models whose attention is scaled by hidden_size / n_heads, which GGUF files omit.
+"""
 
 _DEFAULTS: dict[str, Any] = {
     "vocab_size": 262208,

@@ -542,7 +542,7 @@ def _read_gguf_ropes(
         return full, sliding
     if divisors.shape != (len(full.inv_freq),):
         raise keys.error("attention.key_length", f"twice the {divisors.size} of rope_freqs")
-    # Of a pair that does not turn the file has a divisor for a frequency of nearly 0.
+    # For a pair that does not turn, the file has a divisor for a frequency of nearly 0.
     exact = (0.0 if d >= _NO_TURN else f / d for f, d in zip(full.inv_freq, divisors, strict=True))
     inv_freq = tuple(float(np.float32(f)) for f in exact)
     return replace(full, inv_freq=inv_freq), sliding

@@ -1,9 +1,9 @@
 """Granite 3 and 4: a Llama with four multipliers.
 
-Of the token embedding, of what each block adds to the residual stream, of scores, of logits. The
-second one is not computed: with a residual stream that is smaller by it, blocks add as they are,
-the embedding is divided by it, and norms, which divide by the root mean square, differ in their
-epsilon alone.
+They scale the token embedding, the addition of each block to the residual stream, the scores and
+the logits. The second one is not computed: with a residual stream that is smaller by it, blocks add
+as they are, the embedding is divided by it, and norms, which divide by the root mean square, differ
+in their epsilon alone.
 
 Dense Granite 4.0 is published as a granitemoehybrid without experts and without Mamba layers, in
 which gate and up are one tensor. Others of that type are refused.

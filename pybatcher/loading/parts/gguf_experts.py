@@ -1,7 +1,7 @@
 """The mixtures of experts of a GGUF file: its keys, and the rules of its tensors.
 
-llama.cpp has Mixtral as a `llama` with experts. Whether the weights of the chosen experts are
-normalised is a property of the architecture.
+llama.cpp has Mixtral as a `llama` with experts. The architecture determines whether the weights of
+the chosen experts are normalised.
 """
 
 from __future__ import annotations

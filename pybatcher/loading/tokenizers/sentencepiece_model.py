@@ -67,10 +67,11 @@ class SentencePieceModel:
     ) -> tuple[TokenizerBackend, dict[int, AddedToken]]:
         """Build the tokenizer, which encodes a text as SentencePiece does; return it and `added`.
 
-        added: tokens by id. Those of BPE take the places of pieces. All are returned as they are
-            to be added: what is between them gets a prefix, so that they are found before that.
+        added: tokens by id. Added tokens of BPE take the places of pieces. All are returned in the
+            form in which they are added: the text between them gets a prefix, so that they are
+            found before that.
         legacy: add the prefix after each token that stands for itself, not to a text alone.
-        Raises whatever the library raises for pieces that make no tokenizer.
+        Raises the library's exceptions for pieces that make no tokenizer.
         """
         backend = self._build({i: token.content for i, token in added.items()}, legacy)
         flags = {"normalized": False} if self.adds_prefix else {}

@@ -42,8 +42,8 @@ def guard_child() -> None:
     if sys.platform == "linux":
         # If the kernel refuses this, EOF on the socket to the front ends the process, later.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
-    # Read after prctl, which does not report a front that ended before it. Whether the parent is
-    # process 1 would be no sign: in a container the front itself may be that.
+    # Read after prctl, which does not report a front that ended before it. A parent with process id
+    # 1 would be no sign of that: in a container the front itself may have it.
     front = os.environ.pop(PARENT_VARIABLE, None)
     if front is None:
         return

@@ -216,6 +216,6 @@ def _user_of(file: Path) -> str | None:
         probe.setblocking(False)  # a full backlog would block
         if probe.connect_ex(os.fspath(file)) in (errno.ECONNREFUSED, errno.ENOENT):
             return None
-        # Whatever error occurs, a process listens, perhaps on a socket of another kind.
+        # With any other error a process listens, perhaps on a socket of another kind.
         pid, _ = peer_credentials(probe) or (0, 0)
     return f"process {pid}" if pid else "another process"

@@ -1,4 +1,4 @@
-"""Outputs with a form: grammars compiled by llguidance, and which tokens they allow."""
+"""Structured outputs: grammars compiled by llguidance, and the tokens that they allow."""
 
 from __future__ import annotations
 

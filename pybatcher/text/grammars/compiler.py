@@ -1,4 +1,4 @@
-"""`GrammarCompiler`: makes matchers of the forms that callers ask for, for one tokenizer."""
+"""`GrammarCompiler`: makes matchers of structured outputs, for one tokenizer."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from .schemas import strict_schema
 __all__ = ["JSON_LAYOUT", "GrammarCompiler"]
 
 _MOST_GRAMMARS = 256
-_MOST_CHARACTERS = 2**24  # of all grammars that are kept, as text
-_ONE_WAY = re.compile(r"\b(?:max_tokens|stop)\s*=")  # with these llguidance cannot go back
+_MOST_CHARACTERS = 2**24  # of all cached grammars, as text
+# llguidance cannot roll back grammars with these
+_ONE_WAY = re.compile(r"\b(?:max_tokens|stop)\s*=")
 
-# Work that a grammar may take, in llguidance's units. A mask takes some milliseconds at most with
-# these (14 units of lexer fuel and 20 items a microsecond, by its documentation).
+# The work that a grammar may take, in llguidance's units. With these limits a mask takes some
+# milliseconds at most (14 units of lexer fuel and 20 items a microsecond, by its documentation).
 _LIMITS: Any = {
     "initial_lexer_fuel": 400_000,
     "step_lexer_fuel": 50_000,
@@ -37,8 +38,9 @@ _LIMITS: Any = {
 }
 
 
-# As `json.dumps` writes it. With any white space a model may go on with it for ever, and nothing of
-# the layout would be forced. Without \u, since llguidance takes "\u0061" for another name than "a".
+# The layout of `json.dumps`. With free white space a model may write it without end, and no part of
+# the layout would be forced. It is without \u, since llguidance takes "\u0061" for another name
+# than "a".
 JSON_LAYOUT: Any = {
     "whitespace_flexible": False,
     "item_separator": ", ",
@@ -48,9 +50,9 @@ JSON_LAYOUT: Any = {
 
 
 class GrammarCompiler:
-    """Compiles grammars, and keeps those that were used last. For any thread.
+    """Compiles grammars, and caches the most recently used ones. For any thread.
 
-    vocab_size: of the model; the tokenizer may have fewer tokens.
+    vocab_size: the model's; the tokenizer may have fewer tokens.
     markers: tokens that a grammar names by their ids, and that are no text in it.
     """
 
@@ -67,15 +69,16 @@ class GrammarCompiler:
         self._n_characters = 0
 
     def is_ready(self, form: StructuredOutput) -> bool:
-        """Return whether a matcher of this form costs microseconds: it is compiled already."""
+        """Return whether the grammar is compiled already, so that a matcher costs microseconds."""
         with self._lock:
             return form in self._compiled
 
     def matcher(self, form: StructuredOutput, output: Sequence[int] = ()) -> OutputMatcher:
-        """Return a matcher of a form, at the end of `output`. May take long: not for a loop.
+        """Return a matcher of a structured output, at the end of `output`. Too slow for an event
+        loop.
 
         Raises InvalidRequestError for a grammar that cannot be compiled, or is too large, and for
-        an output that has not the form.
+        an output that violates it.
         """
         with self._lock:
             compiled = self._compiled.get(form)
@@ -109,7 +112,7 @@ class GrammarCompiler:
             probe(form, grammar, limits=_LIMITS, **self._definition)
         compiled = LLMatcher(tokens, grammar, log_level=0, limits=LLParserLimits(**_LIMITS))
         if not compiled.is_error():
-            compiled.compute_bitmask()  # the slowest mask of all: at the beginning
+            compiled.compute_bitmask()  # the mask at the beginning is the slowest of all
         if compiled.is_error():
             raise InvalidRequestError(
                 f"{form.field} cannot be used: {short(str(compiled.get_error()).strip())}; "
@@ -130,7 +133,7 @@ class GrammarCompiler:
                 self._n_characters -= len(oldest.text)
 
     def _token_table(self) -> Any:
-        """Return llguidance's table of the tokens. Slow the first time: some 0.5 s for 128k."""
+        """Return llguidance's table of the tokens. Slow on first use: 0.5 s for 128k tokens."""
         from llguidance import LLTokenizer
 
         with self._lock:
@@ -149,7 +152,7 @@ class GrammarCompiler:
 
 
 def _with_special(definition: str, token_ids: Collection[int]) -> str:
-    """Return a tokenizer whose tokens of these ids are special ones."""
+    """Return a tokenizer whose tokens with these ids are special."""
     if not token_ids:
         return definition
     plain = json.loads(definition)
@@ -160,7 +163,7 @@ def _with_special(definition: str, token_ids: Collection[int]) -> str:
 
 
 def _grammar(form: StructuredOutput) -> str:
-    """Return a form in llguidance's own language."""
+    """Return a structured output in llguidance's own language."""
     from llguidance import LLMatcher
 
     match form.kind:

@@ -1,4 +1,4 @@
-"""`FormStep`: what outputs with a form need before a step and after it."""
+"""`FormJob`: prepares structured outputs before a step, and advances them after it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["FormJob", "FormOutcome", "after_step", "before_step"]
 
 
 class FormJob(NamedTuple):
-    """A sequence that draws in this step: its matcher, and the draft that its form allows.
+    """A sequence that samples in this step: its matcher, and the draft tokens that it allows.
 
-    only: the only token that may be drawn at each place, the first and those after the draft's
-        tokens; ANY_TOKEN where there is a choice.
+    only: the only allowed token at each position, the first and those after the draft's tokens;
+        ANY_TOKEN if there is a choice.
     """
 
     seq_id: int
@@ -26,7 +26,7 @@ class FormJob(NamedTuple):
 
 
 class FormOutcome(NamedTuple):
-    """After a step: tokens to keep, whether the form is complete, what it has come next."""
+    """The result for a sequence: tokens to keep, whether it is complete, forced tokens."""
 
     n_tokens: int
     is_complete: bool
@@ -37,14 +37,14 @@ class FormOutcome(NamedTuple):
 def before_step(
     seq_id: int, matcher: OutputMatcher, output: Sequence[int], draft: tuple[int, ...]
 ) -> FormJob:
-    """Bring a matcher to the end of the output, and cut what its form refuses off the draft."""
+    """Advance a matcher to the end of the output, and cut disallowed tokens off the draft."""
     matcher.follow(output)
     n_allowed, only = matcher.allowed(draft)
     return FormJob(seq_id, matcher, draft[:n_allowed], tuple(only))
 
 
 def after_step(job: FormJob, tokens: Sequence[int]) -> FormOutcome:
-    """Have a matcher follow the drawn tokens, of which some may come after the form's end."""
+    """Advance a matcher by the sampled tokens, some of which may follow the structure's end."""
     error = job.matcher.error
     if not error:
         n_tokens = job.matcher.advance(tokens)

@@ -1,4 +1,4 @@
-"""`OutputMatcher`: where one output stands in its grammar."""
+"""`OutputMatcher`: the position of one output in its grammar."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 __all__ = ["ANY_TOKEN", "OutputMatcher"]
 
 ANY_TOKEN = -1
-"""Stands for the only token that may come where more than one may."""
+"""Replaces the only allowed token if more than one is allowed."""
 
 
 class OutputMatcher:
     """Follows the tokens of one output through a grammar. For one thread at a time.
 
-    A pure function of the output: it may be made anew at any time, or brought back.
+    Its state is a pure function of the output: it may be rebuilt or rolled back at any time.
 
     matcher: an llguidance `LLMatcher` at the beginning of its grammar.
     tokens: the `LLTokenizer` that it was made with.
-    goes_back: False for a grammar with `max_tokens` or `stop`, in which llguidance cannot go back:
-        its outputs have no drafts.
+    goes_back: False for a grammar with `max_tokens` or `stop`, in which llguidance cannot roll
+        back: its outputs have no drafts.
     """
 
     __slots__ = ("_n_tokens", "_start", "_tokens", "matcher")
@@ -32,18 +32,18 @@ class OutputMatcher:
 
     @property
     def error(self) -> str:
-        """Why the grammar cannot be followed further; "" if it can."""
+        """The reason why the grammar cannot be followed further; "" if it can."""
         return str(self.matcher.get_error()).strip() if self.matcher.is_error() else ""
 
     @property
     def is_complete(self) -> bool:
-        """True when nothing but an end can come."""
+        """True when only an end token is allowed."""
         return bool(self.matcher.is_stopped())
 
     def follow(self, output: Sequence[int]) -> None:
-        """Go to the end of `output`, which begins with the tokens of the last time or is shorter.
+        """Move to the end of `output`, which extends or shortens the tokens of the previous call.
 
-        Costs what is new. Where a token is not allowed, `error` is set.
+        The cost is proportional to the new tokens. A token that is not allowed sets `error`.
         """
         n_new = len(output) - self._n_tokens
         if n_new < 0 and self._start is not None:
@@ -56,11 +56,12 @@ class OutputMatcher:
         self._n_tokens = len(output)
 
     def allowed(self, draft: Sequence[int]) -> tuple[int, list[int]]:
-        """Return how many tokens of a draft may come next, and the only token of each place.
+        """Return how many tokens of a draft are allowed, and the only allowed token of each
+        position.
 
-        The places are those of the tokens that may come, and the one after them; ANY_TOKEN where
-        there is a choice. Where one text has to come, its tokens are those of the tokenizer: the
-        same text in other tokens may not come. The matcher stays where it is.
+        The positions are those of the allowed tokens and the one after them; ANY_TOKEN if there is
+        a choice. A forced text has the tokens of the tokenizer: the same text in other tokens is
+        not allowed. The matcher does not move.
         """
         matcher, only = self.matcher, [self._only()]
         for token in () if self._start is not None else draft:
@@ -75,7 +76,7 @@ class OutputMatcher:
         return len(only) - 1, only
 
     def advance(self, tokens: Sequence[int]) -> int:
-        """Follow drawn tokens up to the one that completes the output. Return their number."""
+        """Follow sampled tokens up to the one that completes the output. Return their number."""
         for i, token in enumerate(tokens, start=1):
             self.matcher.consume_token(token)
             self._n_tokens += 1
@@ -84,10 +85,10 @@ class OutputMatcher:
         return len(tokens)
 
     def forced(self) -> tuple[int, ...]:
-        """Return tokens of the text that has to come next; empty where there is a choice.
+        """Return tokens of the text that must come next; empty if there is a choice.
 
-        Where the text spells a special token, the tokenizer makes that of it, which is no text and
-        may not come: the longest token that the text begins with comes instead.
+        If the text spells a special token, the tokenizer encodes it as that token, which is no text
+        and not allowed: the longest token that the text begins with comes instead.
         """
         forced = self.matcher.compute_ff_tokens()
         n_valid = self.matcher.validate_tokens(forced) if forced else 0

@@ -1,8 +1,8 @@
-r"""`translated`: a pattern of a JSON schema in Rust's syntax, on the safe side of what it may mean.
+r"""`translated`: translates a JSON schema's pattern to Rust's syntax, without widening it.
 
-A schema's pattern is one of ECMA 262. Rust's syntax is another one (sets in sets, `\z`, flags), and
-Python, which many read a schema with, takes `\w`, `\d`, `\s`, `.` and `$` otherwise. A pattern of a
-string is translated to one that matches only what all of them match.
+A schema's pattern is one of ECMA 262. Rust's syntax differs (sets in sets, `\z`, flags), and
+Python, which often validates schemas, interprets `\w`, `\d`, `\s`, `.` and `$` differently. A
+pattern of a string is translated to one that matches only texts that all of them match.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...errors.checks import short
 __all__ = ["Reading", "translated"]
 
 Reading = Literal["fewer", "exact", "more"]
-"""Texts that all readers match; those by ECMA 262; those that any of them matches."""
+"""The texts that all readers match; those that ECMA 262 matches; those that any reader matches."""
 
 _OPPOSITE: dict[Reading, Reading] = {"fewer": "more", "exact": "exact", "more": "fewer"}
 
@@ -32,14 +32,15 @@ _SETS: dict[Reading, dict[str, str]] = {
         "s": _BLANKS + r"\ufeff\x1c-\x1f\u0085",
     },
 }
-_DOT = r"[^\n\r\u2028\u2029]"  # Python's is without \n only
+_DOT = r"[^\n\r\u2028\u2029]"  # Python excludes only \n
 
-# Characters that no output has: JSON has them as \u00.. only. They are taken out of every class: of
-# one with all of them, llguidance 1.9 lets '"' and '\\' through too, whatever the class says.
+# Characters that no output contains, since JSON writes them only as \u00.. They are removed from
+# every class: for a class with all of them, llguidance 1.9 also allows '"' and '\\', whatever the
+# class says.
 _CONTROLS = r"\x00-\x07\x0b\x0e-\x1f\x7f"
-_META = frozenset(r"\.+*?()|[]{}^$#&-~/")  # Rust wants or allows a backslash before them
+_META = frozenset(r"\.+*?()|[]{}^$#&-~/")  # Rust requires or allows a backslash before them
 _GROUP = re.compile(r"\(\?(?:[:=!]|<[=!]|P?<\w+>|i?s?[:)])")
-# Of the escaped letters these mean the same to all, or are refused by llguidance.
+# Escaped letters with the same meaning for all readers, or refused by llguidance.
 _LETTERS = frozenset("tnrfvbBcpPk")
 _CODE = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]+\}|[pP]\{[^}]*\}|.)", re.S)
 
@@ -47,7 +48,7 @@ _CODE = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]+\}|[pP]
 def translated(pattern: str, reading: Reading) -> str:
     """Return the pattern in Rust's syntax, in a reading.
 
-    Raises InvalidRequestError for syntax that ECMA 262 has not, or reads otherwise.
+    Raises InvalidRequestError for syntax that ECMA 262 lacks, or interprets differently.
     """
     return "".join(_parts(pattern, reading))
 
@@ -59,7 +60,7 @@ def _parts(pattern: str, reading: Reading) -> Iterator[str]:
         c = pattern[i]
         if c == "\\":
             text, is_set, i = _escape(pattern, i, reading)
-            # A class even for one control character: llguidance leaves it out of a text.
+            # A class even for one control character, which llguidance leaves out of a text.
             yield _written(text) if is_set else _written(f"[{text}]") if _is_code(text) else text
             continue
         if c == "[":
@@ -83,7 +84,7 @@ def _parts(pattern: str, reading: Reading) -> Iterator[str]:
 
 
 def _written(text: str) -> str:
-    """Return a class without the characters that no output has."""
+    """Return a class without the characters that no output contains."""
     return f"[{text}&&[^{_CONTROLS}]]"
 
 
@@ -92,7 +93,7 @@ def _is_code(text: str) -> bool:
 
 
 def _escape(pattern: str, i: int, reading: Reading) -> tuple[str, bool, int]:
-    """Return what an escape is in Rust, whether it is a set, and where it ends."""
+    """Return an escape in Rust's syntax, whether it is a set, and its end."""
     found = _CODE.match(pattern, i)
     if found is None:
         raise _bad(pattern, "\\")
@@ -109,7 +110,7 @@ def _escape(pattern: str, i: int, reading: Reading) -> tuple[str, bool, int]:
 
 
 def _class(pattern: str, i: int, reading: Reading) -> tuple[str, int]:
-    """Return a class of characters in Rust, and where it ends."""
+    """Return a class of characters in Rust's syntax, and its end."""
     begin, i = i, i + 1
     negated = pattern.startswith("^", i)
     if negated:
@@ -127,7 +128,7 @@ def _class(pattern: str, i: int, reading: Reading) -> tuple[str, int]:
 
 
 def _item(pattern: str, i: int, reading: Reading) -> tuple[str, bool, int]:
-    """Return a character or an escape of a class, whether it is a set, and where it ends."""
+    """Return a character or an escape of a class, whether it is a set, and its end."""
     if i >= len(pattern):
         raise _bad(pattern, "[")
     if pattern[i] != "\\":

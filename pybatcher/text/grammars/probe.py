@@ -1,7 +1,7 @@
-"""`probe`: compiles a form in a process of its own first, where it may take for ever.
+"""`probe`: compiles a grammar in a process of its own first, if it may take very long.
 
-A thread that compiles cannot be stopped, a process can. Most forms need none: without large numbers
-of repetitions, a short form takes a fraction of a second, by llguidance's own limits.
+A thread that compiles cannot be stopped, a process can. Most grammars need none: without large
+numbers of repetitions, a short grammar takes a fraction of a second, by llguidance's own limits.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["is_harmless", "probe"]
 _SECONDS = 15
 _BYTES = 4 * 2**30
 _SHORT = 16_384  # characters
-_FEW = 20_000  # repetitions, of all counted ones in each other
+_FEW = 20_000  # product of nested repetition counts
 
 _NUMBER = re.compile(r"\d+")
-_BOUNDED = re.compile(r"<\[\d+\]>|\[max_tokens=\d+\]")  # ids, and limits: nothing is repeated
+_BOUNDED = re.compile(r"<\[\d+\]>|\[max_tokens=\d+\]")  # ids and limits, which repeat nothing
 _COUNTED = re.compile(r"\{(\d*)(,?)(\d*)\}")
 
 _PROGRAM = """
@@ -44,7 +44,7 @@ print("compiled")
 
 
 def is_harmless(form: StructuredOutput) -> bool:
-    """Return whether a form is short and counts to no large number."""
+    """Return whether a grammar is short and has no large repetition count."""
     text = _BOUNDED.sub("", form.text)
     if form.kind == "choices":
         return len(text) <= 4 * _SHORT
@@ -67,8 +67,8 @@ def probe(
 ) -> None:
     """Compile a grammar and compute its first mask in another process, within its limits. Blocks.
 
-    Raises InvalidRequestError where that takes too long or too much memory. Whether the grammar is
-    a right one is found out by the caller.
+    Raises InvalidRequestError if that takes too much time or memory. The caller finds out whether
+    the grammar is correct.
     """
     told = {
         "grammar": grammar,

@@ -1,7 +1,7 @@
-"""`strict_schema`: a JSON schema that llguidance takes to the letter, in place of one given.
+"""`strict_schema`: rewrites a JSON schema so that llguidance enforces all of it.
 
-By itself llguidance (1.9) lets some instances through that their schema forbids. Such schemas are
-written otherwise here, with the same instances or fewer, or refused.
+By itself llguidance (1.9) allows some instances that their schema forbids. Such schemas are
+rewritten here, with the same instances or fewer, or refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .patterns import Reading, translated
 
 __all__ = ["strict_schema"]
 
-# Keywords whose values are maps of schemas by name, and those whose values are no schemas.
+# Keywords whose values are maps of schemas by name, and keywords whose values are no schemas.
 _MAPS = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
 )
@@ -27,16 +27,16 @@ _VALUES = frozenset({"const", "enum", "default", "examples", "example", "require
 _DRAFTS_OF_LONE_REFS = re.compile("draft-0[467]")
 _BESIDE_REF = frozenset({"$ref", "$schema", "$id", "id", "$defs", "definitions"})
 
-# Control characters that JSON has no letter for.
+# Control characters without a letter escape in JSON.
 _UNWRITTEN = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
 
-# Of other numbers than integers llguidance reads this many digits for certain.
+# The digits that llguidance reads exactly in numbers that are no integers.
 _DIGITS = 15
-_SMALL = 1e-20  # in place of the next number to 0, which has 324 digits
-_LARGE = 10**12  # with fewer digits than that behind the point
+_SMALL = 1e-20  # replaces the next number to 0, which has 324 digits
+_LARGE = 10**12  # larger numbers have fewer digits than that after the point
 
-# What is left out of llguidance's formats: the 29th of February of years that have none, the year
-# 0, which Python has not, and leap seconds, which few readers take.
+# Not in llguidance's formats: 29 February of years without it, the year 0, which Python lacks, and
+# leap seconds, which few readers accept.
 _YEAR = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
 _FOURTH = "(?:0[48]|[2468][048]|[13579][26])"
 _DAY = (
@@ -53,11 +53,11 @@ _FORMATS = {
 def strict_schema(text: str) -> str:
     """Return the text of a schema whose instances are all instances of the given one.
 
-    Raises InvalidRequestError, with the keyword, where there is none.
+    Raises InvalidRequestError, with the keyword, if there is none.
     """
     try:
         root = json.loads(text)
-        root.pop("x-guidance", None)  # may switch off what is checked
+        root.pop("x-guidance", None)  # it may switch off checked features
         draft = str(root.get("$schema", "")) if "oneOf" in text else ""
         schemas: list[Any] = [root]
         while schemas:
@@ -75,10 +75,11 @@ def strict_schema(text: str) -> str:
 
 
 def _take_away(schema: dict[str, Any], draft: str) -> None:
-    """Take away what counts nothing in a draft: beside a `$ref` up to 7, and `const` in 4.
+    """Remove keywords without effect in a draft: beside a `$ref` up to draft 7, and `const` in 4.
 
-    llguidance counts it. So there are fewer instances, which is as good, but not to `oneOf`: what
-    is one of two by llguidance may be both. draft: "" where there is no `oneOf`.
+    llguidance applies them, so there are fewer instances. That is allowed, except in `oneOf`: an
+    instance of one of two alternatives by llguidance may be one of both. draft: "" without a
+    `oneOf`.
     """
     if _DRAFTS_OF_LONE_REFS.search(draft) and isinstance(schema.get("$ref"), str):
         for key in schema.keys() - _BESIDE_REF:
@@ -135,13 +136,13 @@ def _is_exact(number: int) -> bool:
 
 
 def _bound(schema: dict[str, Any], key: str, exclusive: str, inwards: float) -> None:
-    """Make one inclusive bound of both.
+    """Merge an inclusive and an exclusive bound into one inclusive bound.
 
-    Where numbers have to be more than 0 and less than 0.5, llguidance allows 0.
+    llguidance allows 0 for numbers that must be more than 0 and less than 0.5.
     """
     given, beyond = schema.get(key), schema.get(exclusive)
     bounds = [_float(key, given, inwards)] if _is_number(given) else []
-    if isinstance(beyond, bool):  # draft 4's
+    if isinstance(beyond, bool):  # the boolean of draft 4
         beyond = given if beyond else None
         del schema[exclusive]
     if _is_number(beyond):
@@ -152,7 +153,7 @@ def _bound(schema: dict[str, Any], key: str, exclusive: str, inwards: float) -> 
 
 
 def _float(key: str, bound: float, inwards: float, *, strictly: bool = False) -> float:
-    """Return the next number inwards of a bound that llguidance reads as it is written."""
+    """Return the next number inside a bound that llguidance reads exactly."""
     context = decimal.Context(
         prec=_DIGITS - 1, rounding=decimal.ROUND_CEILING if inwards > 0 else decimal.ROUND_FLOOR
     )
@@ -181,7 +182,7 @@ def _whole(key: str, bound: int, inwards: float) -> int:
 
 
 def _is_short(number: float) -> bool:
-    """Return whether a number has so few digits that llguidance reads it as it is written."""
+    """Return whether a number has so few digits that llguidance reads it exactly."""
     _, digits, exponent = decimal.Decimal(repr(number)).as_tuple()
     return len(digits) <= _DIGITS and isinstance(exponent, int) and abs(exponent) <= 22
 
@@ -191,9 +192,10 @@ def _is_number(value: Any) -> TypeGuard[float]:
 
 
 def _order_items(schema: dict[str, Any]) -> None:
-    """Leave `additionalItems` out where it means nothing, or put it beside the list that it is of.
+    """Drop an `additionalItems` without meaning, or put it beside its list of items.
 
-    With it llguidance forgets `prefixItems`, and without a list of items beside it it forgets it.
+    With it llguidance ignores `prefixItems`, and without a list of items beside it llguidance
+    ignores it.
     """
     if "additionalItems" not in schema:
         return
@@ -204,7 +206,7 @@ def _order_items(schema: dict[str, Any]) -> None:
 
 
 def _check_names(schema: dict[str, Any]) -> None:
-    """Refuse to count names of which one may come twice: those that are not listed."""
+    """Refuse to count names if one may come twice, which applies to names that are not listed."""
     least, required = schema.get("minProperties", 0), schema.get("required", ())
     if not _is_number(least) or not isinstance(required, list | tuple):
         return
@@ -235,10 +237,10 @@ def _read_patterns(schema: dict[str, Any]) -> None:
 
 
 def _reading_of_names(additional: Any) -> Reading:
-    """Return how patterns of names are read, so that no name escapes the schema it has to have.
+    """Return the reading of patterns of names, so that no name escapes its schema.
 
-    Where no other names are allowed: names that match for all readers. Where others may have any
-    value: all that match for one reader. Otherwise, as ECMA 262 says.
+    If no other names are allowed: names that match for all readers. If others may have any value:
+        all that match for one reader. Otherwise the reading of ECMA 262.
     """
     if additional is False:
         return "fewer"

@@ -1,4 +1,4 @@
-"""`StepMasks`: computes the masks of a step, where they take long beside it, on another thread."""
+"""`StepMasks`: computes the masks of a step, on another thread if they take long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .matcher import ANY_TOKEN
 __all__ = ["MaskMemory", "StepMasks"]
 
 _AT_ONCE = 2e-4  # seconds
-_DECAY = 0.8  # of the slowest time, with each step
+_DECAY = 0.8  # decay of the slowest time with each step
 
 _Job = tuple[FormJob, int]
 
@@ -32,30 +32,32 @@ class MaskMemory(Protocol):
 
     @property
     def address(self) -> int:
-        """The address of the first."""
+        """The address of the first mask."""
 
     def close(self) -> None:
-        """Let others write to it; a step waits from now on."""
+        """Lock it for writing; a step waits from now on."""
 
     def open(self) -> None:
-        """Let the step go on."""
+        """Let the step continue."""
 
 
 class StepMasks:
-    """Fills masks on one background thread, which has llguidance use as many as there are cores."""
+    """Fills masks on one background thread, where llguidance uses as many threads as there are
+    cores.
+    """
 
     def __init__(self) -> None:
         from llguidance import LLExecutor
 
         self._executor = LLExecutor()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="pybatcher-masks")
-        self._slowest = _AT_ONCE  # seconds that masks took of late
+        self._slowest = _AT_ONCE  # seconds of the slowest recent masks
 
     def begin(self, memory: MaskMemory, jobs: Sequence[_Job]) -> Future[None]:
-        """Fill the masks of a step; opens `memory` when all are there, or on a failure.
+        """Fill the masks of a step; opens `memory` when all are filled, or on a failure.
 
-        jobs: what a sequence draws, and its first row in `memory`: each token of its draft has a
-            row after the first.
+        jobs: each sequence's job, and its first row in `memory`: each token of its draft has a row
+            after the first.
         Until the future is done, neither the matchers nor `memory` may be used. Masks that take no
         longer than another thread takes to begin are filled at once.
         """
@@ -76,7 +78,7 @@ class StepMasks:
             raise
 
     def close(self) -> None:
-        """End the thread after what it does."""
+        """End the thread after its current work."""
         self._thread.shutdown(wait=False)
 
     def _fill(self, memory: MaskMemory, jobs: Sequence[_Job]) -> None:
@@ -106,6 +108,6 @@ class StepMasks:
 
 
 def _allow_only(token: int, address: int, n_bytes: int) -> None:
-    """Write the mask of one token."""
+    """Write a mask that allows one token."""
     ctypes.memset(address, 0, n_bytes)
     ctypes.c_uint8.from_address(address + token // 8).value = 1 << token % 8

@@ -1,9 +1,9 @@
 """BERT, RoBERTa and XLM-RoBERTa: encoders with LayerNorm after each block, learned positions, GELU.
 
-What a block adds is normed together with what it is added to. The norm after a block is therefore
-taken as the norm before the next one, whose output the residual stream goes on from; the norm of
-the embedding is that of the first block, and the norm after the last block is the final norm.
-All tokens are of type 0, whose embedding is added to that of every position. RoBERTa numbers
+A block's output is normed together with the residual (post-norm). The norm after a block is
+therefore taken as the norm before the next one, whose output continues the residual stream; the
+norm of the embedding is that of the first block, and the norm after the last block is the final
+norm. All tokens are of type 0, whose embedding is added to that of every position. RoBERTa numbers
 positions from the padding token's id + 1 on.
 """
 

@@ -1,8 +1,8 @@
 """LFM2 and 2.5, dense and mixtures: most layers are short convolutions, the others attention.
 
 In mixtures the first layers are dense. A router's logits become sigmoids, and biases have a part in
-the choice of experts. `embedding_norm` is the final norm. Of a model with images the text part is
-read.
+the choice of experts. `embedding_norm` is the final norm. Only the text part of a model with images
+is read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ...parts.gguf_llama import gguf_blueprint, read_gguf_config
 from ...parts.gguf_names import gguf_name
 
 _MIN_CONV_SIZE = 2
-"""Of fewer positions nothing is kept of a sequence, as it is of layers of this kind."""
+"""The least convolution size: with fewer positions a layer would keep no state of a sequence."""
 
 _MOE = "lfm2_moe"
 _KV_HEADS = "attention.head_count_kv"

@@ -60,7 +60,7 @@ _DEFAULTS_OF_MOE: dict[str, Any] = {
 _KINDS = ("full_attention", "linear_attention")
 _NAMES_OF_MOE = llama_like.NAMES._replace(intermediate_size="shared_expert_intermediate_size")
 _PERIOD = 4
-"""Of the layers that have attention, where a file does not list them."""
+"""The period of layers with attention, if a file does not list them."""
 
 _MOST_PREDICTING = 8  # layers that predict further tokens
 

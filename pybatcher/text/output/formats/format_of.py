@@ -1,4 +1,4 @@
-"""`format_of`: which format a model writes, by what its checkpoint says."""
+"""`format_of`: finds the output format of a model from its checkpoint."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .own_template import read_own_template
 
 __all__ = ["format_of"]
 
-# By characteristic texts, all of which are there; the first line that fits decides. Markers that
-# only one family has stand before those that many share.
+# Formats by characteristic texts, all of which must occur; the first line that fits decides.
+# Markers that only one family has stand before those that many share.
 _RECOGNISED: tuple[tuple[tuple[str, ...], str], ...] = (
     (("<|channel|>", "<|message|>"), "harmony"),
     (("<|tool_call>", "<tool_call|>"), "gemma4"),
@@ -29,7 +29,7 @@ _RECOGNISED: tuple[tuple[tuple[str, ...], str], ...] = (
     (("<|tool_call_start|>",), "lfm2"),
     (("<|tool_list_start|>",), "lfm2"),
     (("<|action_start|>",), "internlm2"),
-    (("]<]minimax[>[",), "generic"),  # which has <tool_call> behind it, and means something else
+    (("]<]minimax[>[",), "generic"),  # it also contains <tool_call>, with another meaning
     (("[TOOL_CALLS]", "[ARGS]"), "mistral"),
     (("[TOOL_CALLS]",), "mistral_json"),
     (("<function=", "<parameter="), "qwen_xml"),
@@ -82,11 +82,11 @@ def format_of(
     """Return the format that a model writes.
 
     chat_template: the Jinja source, recognised by characteristic texts.
-    model_type: of config.json; it decides where the chat template has nothing characteristic.
-    own_template: the tokenizer's `response_template` (or `response_schema`), which comes first: as
-        it is if it can be read, else recognised by the same texts.
+    model_type: field of config.json; it decides if the chat template has nothing characteristic.
+    own_template: the tokenizer's `response_template` (or `response_schema`), which has precedence:
+        it is used directly if it can be read, else recognised by the same texts.
 
-    Never raises; what nothing is known about is the format "generic".
+    Never raises; an unknown model has the format "generic".
     """
     template = chat_template or ""
     own = read_own_template(own_template)
@@ -98,7 +98,7 @@ def format_of(
 
 
 def _recognise(text: str) -> str:
-    """Return the name of the format that a text has the characteristic texts of, or ""."""
+    """Return the name of the format whose characteristic texts a text has, or ""."""
     for texts, name in _RECOGNISED:
         if all(one in text for one in texts):
             return name
@@ -115,9 +115,10 @@ def _texts_of(template: object) -> str:
 
 
 def _with_layout(own: ResponseFormat, family: ResponseFormat) -> ResponseFormat:
-    """Return the tokenizer's own format with what it does not say and the family's does.
+    """Return the tokenizer's own format, completed by the family's where it is silent.
 
-    That are the blanks that the model writes beside markers, where both have the same ones.
+    The completion is the blanks that the model writes beside markers, if both have the same
+    markers.
     """
     calls = []
     for syntax in own.calls:

@@ -1,4 +1,4 @@
-"""`ResponseFormat`: how a family of models writes reasoning and calls of tools."""
+"""`ResponseFormat`: the syntax of reasoning and tool calls of a family of models."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ python     NAME(key=value), or a list of those
 class ThinkMarkers:
     """Markers that enclose reasoning.
 
-    anywhere: it may come after content too; else at the start of a response only, so that a text
-        about such a marker stays a text.
+    anywhere: reasoning may come after content too; else at the start of a response only, so that a
+        text about such a marker stays a text.
     """
 
     open: str
@@ -56,20 +56,20 @@ class ThinkMarkers:
 
 @dataclass(frozen=True, slots=True)
 class CallSyntax:
-    """How a call, or several in a row, is written.
+    """The syntax of a call, or of several in a row.
 
-    opens: what it begins with; the first is what a grammar writes. Empty: nothing, so that only
-        the start of a response can be a call.
-    closes: what may end it; the first is what a grammar writes.
-    forms: what may be inside; the first is what a grammar writes.
+    opens: texts that begin it; a grammar writes the first. Empty if no text does, so that only the
+        start of a response can be a call.
+    closes: texts that may end it; a grammar writes the first.
+    forms: forms of the call inside; a grammar writes the first.
     listed: a grammar writes a list of calls, not a block for each.
-    lead, tail: blanks that the model puts behind `opens` and before `closes`.
-    between: what the model puts between two calls; blanks may be left out.
-    around: what the model puts before the first call and behind the last one.
-    quote: what encloses a text, for the form "gemma".
-    name_keys, arguments_keys: of the JSON object; the first is what a grammar writes.
+    lead, tail: blanks that the model writes after `opens` and before `closes`.
+    between: text that the model writes between two calls; blanks may be left out.
+    around: texts that the model writes before the first call and after the last one.
+    quote: the text that encloses a text, in the form "gemma".
+    name_keys, arguments_keys: keys of the JSON object; a grammar writes the first.
     exact: JSON counts only with a name, arguments and no other keys, so that an answer in JSON
-        stays a text. Always so where nothing opens a call.
+        stays a text. Always so if no text opens a call.
     """
 
     opens: tuple[str, ...]
@@ -88,12 +88,12 @@ class CallSyntax:
 
 @dataclass(frozen=True, slots=True)
 class ResponseFormat:
-    """Form of the responses of a family of models.
+    """The syntax of the responses of a family of models.
 
     dropped: markers without a meaning here, which are no text.
     harmony: a response is a list of messages in channels; `think` and `calls` do not apply.
-    call_ids: "prefixed": `call_0`; "mistral": nine letters and digits, which the chat templates of
-        Mistral demand.
+    call_ids: "prefixed": `call_0`; "mistral": nine letters and digits, which Mistral's chat
+        templates require.
     """
 
     name: str
@@ -105,10 +105,10 @@ class ResponseFormat:
 
     @property
     def markers(self) -> frozenset[str]:
-        """Texts that the parser must see.
+        """The texts that the parser must see.
 
-        Some are special tokens of some tokenizers: a detokenizer that skips special tokens has to
-        keep these.
+        Some are special tokens of some tokenizers: a detokenizer that skips special tokens must
+            keep these.
         """
         found = {*self.dropped, *(HARMONY_MARKERS if self.harmony else ())}
         for think in self.think:
@@ -123,8 +123,8 @@ class ResponseFormat:
         """Return whether a rendered prompt ends inside reasoning.
 
         The chat templates of DeepSeek-R1 and Qwen3.5 end a prompt with an opened <think>: the
-        response begins with reasoning then, and has the closing marker only. The answer is what
-        `ResponseParser(in_reasoning=...)` wants. prompt: its tail is enough.
+        response then begins with reasoning, and has the closing marker only. The result is the
+        argument `in_reasoning` of `ResponseParser`. prompt: its tail is enough.
         """
         end = prompt.rstrip()
         if self.harmony:

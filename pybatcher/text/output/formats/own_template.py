@@ -1,10 +1,10 @@
-"""Reads the response template that a tokenizer brings, where it is of a kind that is known here.
+"""Reads a tokenizer's response template, if it is of a known kind.
 
-Such a template (`response_template` in tokenizer_config.json) has `fields`, each with literal
-texts or regular expressions that open and close it, and how its content is read. Source: the
+Such a template (`response_template` in tokenizer_config.json) has `fields`, each with literal texts
+or regular expressions that open and close it, and a description of its content. Source: the
 documentation of transformers, "Response Parsing". Regular expressions are not run: they come with
-the checkpoint, and some would not end. Those that stand for fixed texts are read as such; what
-others are about is recognised by the markers in them.
+the checkpoint, and some would not end. Expressions for fixed texts are read as these texts; the
+others are recognised by the markers in them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _ENDS = ("$", "\\Z")
 
 
 def read_own_template(template: object) -> ResponseFormat | None:
-    """Return the format that a response template describes; None for what cannot be read.
+    """Return the format that a response template describes; None if it cannot be read.
 
-    Read are templates with literal markers and calls in JSON. The template is not trusted: it may
-    have any shape.
+    Templates with literal markers and calls in JSON can be read. The template is not trusted: it
+    may have any shape.
     """
     fields = _mapping(_mapping(template).get("fields"))
     if not fields:
@@ -50,7 +50,7 @@ def read_own_template(template: object) -> ResponseFormat | None:
             return None
         calls = (syntax,)
     content = _mapping(fields.get("content"))
-    if "open_pattern" in content:  # what closes it are end tokens, which are no text here
+    if "open_pattern" in content:  # its closing texts are end tokens, which are no text here
         return None
     return ResponseFormat("own", tuple(think), calls, dropped=_literals(content, "open"))
 
@@ -70,7 +70,7 @@ def _calls(field: Mapping[str, Any]) -> CallSyntax | None:
 
 
 def _keys(transform: object) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Return the keys of a call's name and arguments, by how the template reshapes it."""
+    """Return the keys of a call's name and arguments, from the template's transformation."""
     function = _mapping(transform).get("function")
     if transform is None or function == "{content}":
         return ("name",), ("arguments", "parameters")
@@ -88,7 +88,7 @@ def _placeholder(value: object) -> str:
 
 
 def _literals(field: object, key: str) -> tuple[str, ...]:
-    """Return the literal texts of a delimiter; empty where there is none, or nothing usable."""
+    """Return the literal texts of a delimiter; empty if there is none, or no usable one."""
     plain = _mapping(field)
     value, pattern = plain.get(key), plain.get(f"{key}_pattern")
     texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
@@ -105,8 +105,9 @@ def _mapping(value: object) -> Mapping[str, Any]:
 def literals_of(pattern: str) -> tuple[str, ...]:
     r"""Return the texts, without the blanks around them; empty for any other pattern.
 
-    Known are escaped texts, alternatives of them (`a|b`, `(?:a|b)`), and blanks and an end around
-    them (`\s*`, `$`). The pattern comes with a checkpoint, and some would not end: it is not run.
+    Escaped texts, alternatives of them (`a|b`, `(?:a|b)`), and blanks and an end around them
+    (`\s*`, `$`) are known. The pattern comes with a checkpoint, and some would not end, so it is
+    not run.
     """
     parts = _PART.findall(pattern) if len(pattern) <= _MAX_LENGTH else []
     if "".join(parts) != pattern:
@@ -139,7 +140,7 @@ def _is_blank(part: str) -> bool:
 
 
 def _character(part: str) -> str:
-    """Return the one character that a part stands for; "" for any other part."""
+    """Return the one character of a part; "" for any other part."""
     if len(part) == 1:
         return "" if part in "()|$" else part
     if len(part) == 2 and part[0] == "\\":

@@ -1,4 +1,4 @@
-"""Grammars of arguments that are not written as JSON: as XML parameters, and as Gemma does."""
+"""Grammars of arguments in other syntaxes than JSON: XML parameters, and Gemma's."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ OPTIONAL_LINE_END = r"/\n?/"
 _INTEGER = "/-?(0|[1-9][0-9]*)/"
 _NUMBER = r"/-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?/"
 _KEY = "/[A-Za-z0-9_-]+/"
-_BOOLEAN = "/[Tt]rue|[Ff]alse/"  # some templates write values of mappings as Python does
+_BOOLEAN = "/[Tt]rue|[Ff]alse/"  # some templates write values of mappings in Python's notation
 _MAX_DEPTH = 16
 _DEFINITIONS = ("$defs", "definitions")
 
 
 @dataclass(frozen=True)
 class ParameterTags:
-    """How parameters are written whose values stand between tags.
+    """The tags around the values of parameters.
 
     Line ends beside the tags are the model's choice: templates of one family differ in them.
 
-    key_open, key_close: around the key; then comes the value.
-    value_close: behind the value.
+    key_open, key_close: texts around the key; then comes the value.
+    value_close: text after the value.
     """
 
     key_open: str
@@ -55,7 +55,8 @@ ARG_KEYS = ParameterTags(
 def tagged_parameters(rules: GrammarRules, schema: Schema, tags: ParameterTags) -> str:
     """Return the parameters of a tool, in the order of its schema.
 
-    A text goes up to the end of its parameter; values of other types are JSON by their schema.
+    A text ends at the end of its parameter; values of other types are JSON that follows their
+    schema.
     """
     properties = _properties(schema)
     key_open = rules.literal(tags.key_open)
@@ -75,7 +76,7 @@ def tagged_parameters(rules: GrammarRules, schema: Schema, tags: ParameterTags) 
 
 
 def _tagged_value(rules: GrammarRules, wanted: Any, root: Schema, tags: ParameterTags) -> str:
-    """Return a value and the tag behind it."""
+    """Return a value and the tag after it."""
     line_end = OPTIONAL_LINE_END if tags.value_line_ends else ""
     end = f"{line_end} {rules.literal(tags.value_close)}"
     values = wanted.get("enum") if isinstance(wanted, Mapping) else None
@@ -106,10 +107,10 @@ def _stands_alone(schema: object, depth: int = 0) -> bool:
 
 
 def gemma_arguments(rules: GrammarRules, schema: Schema, quote: str) -> str:
-    """Return the arguments of a tool as Gemma writes them: keys in their order, texts in `quote`.
+    """Return the arguments of a tool in Gemma's syntax: keys in their order, texts in `quote`.
 
-    Followed are types, enums, required and optional members, and what is in lists and objects;
-    other words of a schema are not.
+    Types, enums, required and optional members, and contents of lists and objects are enforced;
+    other keywords of a schema are not.
     """
     return _GemmaValues(rules, schema, quote).members(schema, 0)
 
@@ -128,7 +129,7 @@ class _GemmaValues:
         if not properties:
             return '"{" "}"' if depth == 0 and "properties" in schema else self._any_object()
         required = _required(schema)
-        first, rest = '""', '""'  # the members from here on: without and with others before them
+        first, rest = '""', '""'  # the remaining members: without and with others before them
         for key in sorted(properties, key=str.lower, reverse=True):
             member = f"{self._rules.literal(f'{key}:')} {self.value(properties[key], depth + 1)}"
             here, more = f"{member} {rest}", f'"," {member} {rest}'
@@ -155,7 +156,7 @@ class _GemmaValues:
         return self._rules.one_of([self._of_type(kind, wanted, depth) for kind in sorted(types)])
 
     def _reference(self, reference: str, depth: int) -> str:
-        """Return the rule of a reference, which may be about a schema that it stands in."""
+        """Return the rule of a reference, which may be to a schema that contains it."""
         if reference not in self._references:
             name = self._references[reference] = self._rules.reserve()
             self._rules.define(name, self.value(resolve(reference, self._root), depth + 1))

@@ -1,4 +1,4 @@
-"""Grammars of calls of tools in the syntax of a family, and of text with calls behind it."""
+"""Grammars of tool calls in the syntax of a family, and of text followed by calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MISTRAL_ID = "/[A-Za-z0-9]{9}/"
 
 
 def opening(syntax: CallSyntax) -> str:
-    """Return the text from which on a response is a call."""
+    """Return the text that begins a call."""
     return syntax.around[0] + (syntax.opens[0] if syntax.opens else "")
 
 
@@ -41,7 +41,7 @@ def text_and_calls(rules: GrammarRules, syntax: CallSyntax, calls: str) -> str:
 def calls_of(
     rules: GrammarRules, format: ResponseFormat, tools: Sequence[ToolSpec], *, parallel: bool
 ) -> str:
-    """Return calls of the tools, from behind the text that opens the first one."""
+    """Return calls of the tools, after the text that opens the first one."""
     syntax, has_ids = format.calls[0], format.call_ids == "mistral"
 
     def one_call(before: str = "") -> str:

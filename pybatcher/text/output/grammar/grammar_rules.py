@@ -15,8 +15,8 @@ __all__ = ["ANY_TEXT", "BLANKS", "GrammarRules"]
 ANY_TEXT = "/(?s:.*)/"
 BLANKS = r"/\n{0,2}/"
 
-# Without bounds on blanks, a model may write them without end. The separators are expressions.
-# Without \u, which would give names a second spelling.
+# Without bounds on blanks, a model may write them without end. The separators are expressions. \u
+# is excluded, as it would give names a second spelling.
 _LAYOUT = {
     "whitespace_flexible": False,
     "item_separator": ", ?",
@@ -26,7 +26,7 @@ _LAYOUT = {
 
 
 class GrammarRules:
-    """Collects rules; methods return what stands for them in another rule.
+    """Collects rules; methods return a reference for use in another rule.
 
     special_tokens: ids of those markers that are special tokens of the tokenizer. A special token
         has no text for a grammar: it must be named by its id.
@@ -40,12 +40,12 @@ class GrammarRules:
         self._split = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
     def text(self, start: str) -> str:
-        """Return the grammar. start: what it begins with."""
+        """Return the grammar. start: its first rule."""
         lines = [f"start: {start}", *(f"{name}: {body}" for name, body in self._rules.items())]
         return "%llguidance {}\n" + "\n".join(lines) + "\n"
 
     def rule(self, body: str, *, options: str = "") -> str:
-        """Add a rule, unless it is there; return its name."""
+        """Add a rule, unless it exists; return its name."""
         known = self._names.get((body, options))
         if known is not None:
             return known
@@ -54,7 +54,7 @@ class GrammarRules:
         return name
 
     def reserve(self) -> str:
-        """Return the name of a rule that `define` gives its body."""
+        """Return the name of a rule whose body `define` sets later."""
         name = f"r{len(self._rules)}"
         self._rules[name] = ""
         return name
@@ -85,11 +85,11 @@ class GrammarRules:
         return self.rule(f"/(?s:.*){_escaped(marker)}/", options="[lazy]")
 
     def one_of(self, alternatives: Iterable[str]) -> str:
-        """Return a rule for one of these."""
+        """Return a rule for one of the alternatives."""
         return self.rule(" | ".join(dict.fromkeys(alternatives)))
 
     def json(self, schema: Mapping[str, Any]) -> str:
-        """Return the JSON of arguments. Raises InvalidRequestError for a schema that it cannot."""
+        """Return the JSON of arguments. Raises InvalidRequestError for an unsupported schema."""
         try:
             strict = strict_schema(json.dumps({**schema}))
         except InvalidRequestError as error:
@@ -100,7 +100,7 @@ class GrammarRules:
         return self.strict_json(strict, _LAYOUT)
 
     def strict_json(self, schema: str, layout: Mapping[str, Any]) -> str:
-        """Return JSON that follows a schema out of `strict_schema`, in a layout of llguidance."""
+        """Return JSON that follows a schema from `strict_schema`, in a layout of llguidance."""
         return self.rule("%json " + json.dumps({**json.loads(schema), "x-guidance": layout}))
 
 

@@ -1,4 +1,4 @@
-"""`response_grammar`: a grammar of responses with reasoning, calls of tools and forms."""
+"""`response_grammar`: a grammar of responses with reasoning, tool calls and structured output."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ def response_grammar(
     max_reasoning_tokens: int | None = None,
     special_tokens: Mapping[str, int] | None = None,
 ) -> str:
-    """Return a grammar for llguidance, as Lark, of what a response may be.
+    """Return a grammar for llguidance, in Lark syntax, of the allowed responses.
 
-    choice: "required": reasoning, where the format has it, then calls and nothing else; "auto": any
-        text, in which what begins as a call has to be one; "none": no calls. The calls name the
-        choice's tools.
-    form: of the text. With tools, a response has text or calls.
-    parallel: more than one call may follow each other.
-    in_reasoning: the prompt ended inside reasoning. may_reason: else, reasoning may come first.
-    max_reasoning_tokens: of the reasoning, after which its closing marker has to come.
-    special_tokens: ids of those of `format.markers` that are tokens of their own.
+    choice: "required": reasoning, if the format has it, then calls and nothing else; "auto": any
+        text, in which text that begins like a call must be one; "none": no calls. The calls name
+        the choice's tools.
+    form: the structure of the text. With tools, a response has text or calls.
+    parallel: several calls may follow each other.
+    in_reasoning: the prompt ended inside reasoning. may_reason: otherwise, reasoning may come
+        first.
+    max_reasoning_tokens: tokens of reasoning after which its closing marker must come.
+    special_tokens: ids of those `format.markers` that are tokens of their own.
 
-    The arguments follow the tools' schemas: as llguidance reads them where they are JSON, by types
-    and enums where a family writes them otherwise. Raises InvalidRequestError for a format without
-    calls, and for a limit of reasoning where the closing marker is no token.
+    The arguments follow the tools' schemas: fully if they are JSON, and by types and enums if a
+        family writes them otherwise. Raises InvalidRequestError for a format without calls, and for
+        a limit of reasoning if the closing marker is no token.
     """
     rules = GrammarRules(special_tokens or {})
     chosen = () if choice.mode == "none" else choice.tools(tools)
@@ -72,7 +73,7 @@ def response_grammar(
 
 
 def _form(rules: GrammarRules, form: StructuredOutput | None) -> str:
-    """Return what stands for a form of `SamplingParams`; "" for any text."""
+    """Return the rule of a structured output; "" for any text."""
     if form is None:
         return ""
     match form.kind:
@@ -90,7 +91,7 @@ def _form(rules: GrammarRules, form: StructuredOutput | None) -> str:
 
 
 def _between_slashes(regex: str) -> str:
-    """Return a regular expression as Lark has it between slashes."""
+    """Return a regular expression in Lark's notation between slashes."""
     parts, escaped = [], False
     for letter in regex:
         said = {"\n": "n", "\r": "r", "\t": "t"}.get(letter)
@@ -133,7 +134,7 @@ def _harmony(
 ) -> str:
     """Return messages of reasoning and comments, then a call or a final answer.
 
-    final: what the answer has to be; "": there is none, and a call is required.
+    final: the rule of the answer; "" if there is none and a call is required.
     """
     next_message = rules.literal("<|start|>assistant")
     text = _reasoned(rules, "<|end|>", budget)
@@ -153,7 +154,7 @@ def _harmony(
 
 
 def _harmony_header(rules: GrammarRules, recipient: str) -> str:
-    """Return the header of a call. Models put the recipient behind the channel, the chat template
+    """Return the header of a call. Models put the recipient after the channel, the chat template
     before it.
     """
     behind = rules.literal(f"<|channel|>commentary {recipient} <|constrain|>json")

@@ -1,4 +1,4 @@
-"""Values of arguments that a model wrote as plain text, in the type that the schema asks for."""
+"""Converts arguments that a model wrote as plain text to the types of their schema."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .source import MalformedCallError
 __all__ = ["ALL_TYPES", "allowed_types", "quoted_value", "resolve", "typed_value"]
 
 ALL_TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
-_MAX_STEPS = 64  # through references and alternatives of a schema
+_MAX_STEPS = 64  # steps through references and alternatives of a schema
 
 
 def typed_value(text: str, schema: Mapping[str, Any], key: str) -> Any:
     """Return the value of the argument `key` of a tool with this schema.
 
-    A text stays a text where the schema wants one. Else it is read as JSON, or as a list or mapping
-    of Python, which some templates write; it stays a text where it is none. Without a type in the
-    schema a text is read as JSON unless it is a JSON string.
+    A text stays a text if the schema requires one. Otherwise it is parsed as JSON, or as a Python
+    list or mapping, which some templates write; if that fails it stays a text. Without a type in
+    the schema a text is parsed as JSON unless it is a JSON string.
     """
     types = _types_of(schema, key)
     if "string" in types and types != ALL_TYPES:
@@ -42,9 +42,9 @@ def typed_value(text: str, schema: Mapping[str, Any], key: str) -> Any:
 
 
 def quoted_value(value: Any, schema: Mapping[str, Any], key: str) -> Any:
-    """Return a value that the model wrote with its type, by the schema where it is a text.
+    """Return a value that the model wrote with its type; a text is converted by the schema.
 
-    A text stays a text wherever the schema allows one, or does not say.
+    A text stays a text if the schema allows one, or has no type.
     """
     if not isinstance(value, str) or "string" in _types_of(schema, key):
         return value
@@ -57,7 +57,7 @@ def _types_of(schema: Mapping[str, Any], key: str) -> frozenset[str]:
 
 
 def _python_container(word: str, otherwise: str) -> Any:
-    """Return the list or mapping that a text of Python says."""
+    """Return the list or mapping of a Python literal."""
     if not word.startswith(("[", "{")):
         return otherwise
     try:
@@ -67,15 +67,15 @@ def _python_container(word: str, otherwise: str) -> Any:
 
 
 def allowed_types(wanted: object, root: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the JSON types that a schema allows; all where it does not say.
+    """Return the names of the JSON types that a schema allows; all without a type.
 
-    root: the schema that references in it are about.
+    root: the schema that references in it refer to.
     """
     return _types(wanted, root, [_MAX_STEPS])
 
 
 def _types(wanted: object, root: Mapping[str, Any], steps: list[int]) -> frozenset[str]:
-    """Return the types, in as many steps as are left."""
+    """Return the types, in at most the remaining steps."""
     steps[0] -= 1
     if not isinstance(wanted, Mapping) or steps[0] < 0:
         return ALL_TYPES
@@ -110,7 +110,7 @@ def _type_of(value: object) -> str:
 
 
 def resolve(reference: str, root: Mapping[str, Any]) -> object:
-    """Return what a reference within the schema names; None where it names nothing."""
+    """Return the target of a reference within the schema; None if it has none."""
     found: object = root
     for step in reference.removeprefix("#").split("/")[1:]:
         if not isinstance(found, Mapping):

@@ -1,4 +1,4 @@
-"""`CallBuilder`: one call while it is read, and the deltas that it gives."""
+"""`CallBuilder`: collects one call while it is read, and emits its deltas."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _MISTRAL_LENGTH = 9
 class CallBuilder:
     """Collects the name and the arguments of a call, in any order.
 
-    It starts, which is a delta, when its name is known; an exact one when its arguments begin too.
-    The text of the arguments is passed on as it comes from then on.
+    The delta of its start is emitted when its name is known; for an exact call, when its arguments
+    begin too. From then on the text of the arguments is passed on as it comes.
 
-    schemas: of the arguments, by the names of the tools; None: any name counts.
-    exact: the name must be one of `schemas`, and arguments must be there.
+    schemas: schemas of the arguments, by the names of the tools; None: any name counts.
+    exact: the name must be one of `schemas`, and arguments are required.
 
-    Raises MalformedCallError for what is no call.
+    Raises MalformedCallError for text that is no call.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class CallBuilder:
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """The schema of the arguments; empty where it is not known."""
+        """The schema of the arguments; empty if it is not known."""
         return (self._schemas or {}).get(self.name, {})
 
     def set_name(self, name: str) -> None:
@@ -64,7 +64,7 @@ class CallBuilder:
         self._start()
 
     def begin_arguments(self) -> None:
-        """Note that arguments begin, once."""
+        """Record that arguments begin, once."""
         if self._has_arguments:
             raise MalformedCallError("it has arguments twice")
         self._has_arguments = True
@@ -91,7 +91,7 @@ class CallBuilder:
         self.add_text("}" if self._keys else "{}")
 
     def end(self, raw: Callable[[], str]) -> None:
-        """End the call. raw: returns its text; it is called if the call is one."""
+        """End the call. raw: returns its text; it is called if the call is valid."""
         if not self.name:
             raise MalformedCallError("it has no name")
         if not self._has_arguments:
@@ -100,7 +100,7 @@ class CallBuilder:
             self.begin_arguments()
             self.add_text("{}")
         arguments = plain_object("".join(self._arguments))
-        assert self.index is not None  # it started with its name
+        assert self.index is not None  # the call started with its name
         self._writer.end_call(self.index, ToolCall(self._id, self.name, arguments, raw()))
 
     def _start(self) -> None:

@@ -99,10 +99,10 @@ def read_json_arguments(source: TextSource, call: CallBuilder) -> Reading[None]:
 
 
 def read_xml_call(source: TextSource, call: CallBuilder) -> Reading[None]:
-    """Read `NAME><parameter=KEY>value</parameter>...</function>`, what follows XML_OPEN.
+    """Read `NAME><parameter=KEY>value</parameter>...</function>`, the text after XML_OPEN.
 
-    Values are texts; their types come from the schema of the tool. An object of JSON instead of
-    the parameters is read as well.
+    Values are texts; their types come from the schema of the tool. A JSON object instead of the
+    parameters is read as well.
     """
     call.set_name((yield from source.run(_NAME_CHARACTERS)))
     yield from expect(source, ">")
@@ -126,7 +126,8 @@ def read_xml_call(source: TextSource, call: CallBuilder) -> Reading[None]:
 def read_arg_keys_call(
     source: TextSource, call: CallBuilder, closes: tuple[str, ...]
 ) -> Reading[None]:
-    """Read `NAME<arg_key>KEY</arg_key><arg_value>value</arg_value>...`, and what closes the call.
+    """Read `NAME<arg_key>KEY</arg_key><arg_value>value</arg_value>...`, and the text that closes
+    it.
 
     Values are texts; their types come from the schema of the tool.
     """
@@ -294,7 +295,7 @@ def read_python_call(source: TextSource, call: CallBuilder) -> Reading[None]:
 
 
 def _read_arguments(source: TextSource, call: CallBuilder) -> Reading[None]:
-    """Read what is in the brackets, and the one that closes."""
+    """Read the text in the brackets, and the closing bracket."""
     positional = 0
     yield from source.blanks()
     while not (yield from source.literal(")")):

@@ -1,4 +1,4 @@
-"""`DeltaWriter`: gathers the deltas of one feed, and the response that they add up to."""
+"""`DeltaWriter`: collects the deltas of one feed, and the response that they add up to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Text = type[ContentDelta] | type[ReasoningDelta] | type[MarkupDelta] | type[Too
 
 
 class DeltaWriter:
-    """Takes what a parser found, in order. Pieces of one text become one delta.
+    """Collects the parser's results, in order. Pieces of one text become one delta.
 
     call_id: returns the id of a call by its index.
     """

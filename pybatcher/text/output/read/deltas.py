@@ -68,11 +68,11 @@ class ToolCallEnded:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallRejected:
-    """Text that looked like a call is none: it is content.
+    """Text that looked like a call but is none: it is content.
 
-    index: of the call that had started, which is void; None: no call had started.
+    index: index of the call that had started, which is void; None if no call had started.
     text: all of its text; it belongs to the content.
-    note: what is wrong with it, for people.
+    note: the fault, in words.
     """
 
     index: int | None
@@ -95,7 +95,7 @@ Delta = (
 class ParsedResponse:
     """A response in its parts.
 
-    notes: what was wrong with text that looked like a call and became content.
+    notes: faults of text that looked like a call and became content.
     """
 
     content: str

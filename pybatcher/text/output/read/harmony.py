@@ -27,7 +27,8 @@ _BODY_END = Markers(one for one in HARMONY_MARKERS if one not in (_MESSAGE, "<|c
 _HEADER_END = Markers(HARMONY_MARKERS)
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*([a-z]+)")
-_MAX_PIECES, _MAX_PIECE = 8, 128  # of a header: parts between markers, and characters of one
+# limits of a header: parts between markers, and characters of one part
+_MAX_PIECES, _MAX_PIECE = 8, 128
 
 
 def read_harmony(
@@ -40,7 +41,7 @@ def read_harmony(
     """Read a response to its end.
 
     new_call: makes the builder of a call; None: calls are content.
-    in_reasoning: the response goes on with a message of the channel "analysis".
+    in_reasoning: the response continues a message of the channel "analysis".
     """
     if in_reasoning:
         yield from _read_body(source, writer, writer.reasoning)
@@ -61,7 +62,7 @@ def read_harmony(
 
 
 def _read_header(source: TextSource, on_text: Callable[[str], None]) -> Reading[bool]:
-    """Take the header of a message to its end; False for a text that is none, or too long."""
+    """Read the header of a message to its end; False if it is invalid or too long."""
     if (yield from source.peek()).isspace():
         on_text(source.take(1))
     marker = yield from source.literal(*_HEADER_BEGINS)

@@ -1,4 +1,4 @@
-"""JSON, read strictly while it arrives: the first character that cannot continue it ends it."""
+"""JSON, read strictly while it arrives: the first invalid character ends it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ESCAPES = tuple("\\" + character for character in '"\\/bfnrtu')
 
 
 def read_value(source: TextSource, depth: int = 0) -> Reading[None]:
-    """Take one JSON value. Raises MalformedCallError where it is none."""
+    """Read one JSON value. Raises MalformedCallError if it is invalid."""
     first = yield from source.peek()
     if first == '"':
         yield from read_string(source)
@@ -38,7 +38,7 @@ def read_value(source: TextSource, depth: int = 0) -> Reading[None]:
 
 
 def read_string(source: TextSource) -> Reading[str]:
-    """Take a JSON string and return what it says. Raises MalformedCallError."""
+    """Read a JSON string and return its value. Raises MalformedCallError."""
     parts = [(yield from expect(source, '"'))]
     while True:
         parts.append((yield from source.run(_PLAIN_CHARACTERS)))
@@ -86,14 +86,14 @@ def _read_container(source: TextSource, depth: int) -> Reading[None]:
 
 
 def read_colon(source: TextSource) -> Reading[None]:
-    """Take a colon and the blanks around it. Raises MalformedCallError."""
+    """Read a colon and the blanks around it. Raises MalformedCallError."""
     yield from source.blanks()
     yield from expect(source, ":")
     yield from source.blanks()
 
 
 def expect(source: TextSource, *texts: str) -> Reading[str]:
-    """Take one of these texts. Raises MalformedCallError where none of them comes."""
+    """Read one of these texts. Raises MalformedCallError if none of them comes."""
     found = yield from source.literal(*texts)
     if not found:
         rest = yield from source.peek()
@@ -111,7 +111,7 @@ def _either(texts: tuple[str, ...]) -> str:
 
 
 def not_json(character: str) -> MalformedCallError:
-    """Return the error for a character that cannot come here; "" is the end of the text."""
+    """Return the error for a character that is invalid here; "" is the end of the text."""
     return MalformedCallError(f"it has {character!r} where JSON must be" if character else _CUT)
 
 
@@ -120,7 +120,7 @@ def loads(text: str) -> Any:
     try:
         value = json.loads(text)
         check_plain(value)
-    except (ValueError, RecursionError) as error:  # integers of thousands of digits, and others
+    except (ValueError, RecursionError) as error:  # for example, integers of thousands of digits
         raise MalformedCallError(f"its JSON has no value: {error}") from None
     return value
 
@@ -134,7 +134,7 @@ def plain_object(text: str) -> dict[str, Any]:
 
 
 def check_plain(value: object, depth: int = 0) -> None:
-    """Refuse what has no JSON text in UTF-8. Raises MalformedCallError."""
+    """Refuse values without a JSON text in UTF-8. Raises MalformedCallError."""
     if depth > MAX_DEPTH:
         raise MalformedCallError(f"its arguments are nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, str):

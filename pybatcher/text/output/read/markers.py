@@ -24,10 +24,10 @@ class Markers:
         self._longest = max(map(len, longest_first), default=0)
 
     def find(self, text: str, start: int, *, ended: bool) -> tuple[int, str]:
-        """Look for a marker from `start` on. Return where it is, and which.
+        """Search for a marker from `start` on. Return its position and text.
 
-        Without one (""): where the end of the text begins that may still become one, which is the
-        text's length if there is none. ended: no text follows, so nothing can become one.
+        Without one the text is "", and the position is the start of a suffix that may still become
+        a marker, or the text's length. ended: no text follows, so no suffix can become one.
         """
         if self._pattern is None:
             return len(text), ""
@@ -38,7 +38,7 @@ class Markers:
         return waits_from, ""
 
     def _incomplete(self, text: str, start: int) -> int:
-        """Return where the longest end of the text begins that is a beginning of a marker."""
+        """Return the position of the longest suffix that is a prefix of a marker."""
         for begin in range(max(start, len(text) - self._longest + 1), len(text)):
             if text[begin:] in self._beginnings:
                 return begin

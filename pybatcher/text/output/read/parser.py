@@ -1,4 +1,4 @@
-"""`ResponseParser`: takes the text of a response as it comes, and tells its parts apart."""
+"""`ResponseParser`: splits the text of a response, as it comes, into its parts."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _BLANKS = " \t\r\n"
 
 
 class ResponseParser:
-    """Parses a response by a format, in pieces of any length; nothing it reads is an error.
+    """Parses a response by a format, in pieces of any length; no text is an error.
 
-    format: of the model's family.
-    schemas: of the arguments of the tools of the request, by the tools' names. Empty: no text is a
-        call. None: the tools are not known, and every name counts.
+    format: the format of the model's family.
+    schemas: schemas of the arguments of the request's tools, by the tools' names. Empty: no text is
+        a call. None: the tools are not known, and every name counts.
     in_reasoning: the prompt ended inside reasoning (`ResponseFormat.opens_reasoning`).
-    call_prefix: what the calls' ids are made from, with the index of the call.
+    call_prefix: the text from which the calls' ids are made, with the index of the call.
 
-    Every character comes back in exactly one delta: as content, reasoning or markup, as the `raw`
-    of a call or the text of a rejected one. The deltas of a response, with neighbours of a kind
-    joined, do not depend on the pieces. Text is held back while it can still become a marker, or
-    a call of which the name is not known yet. The time is linear in the length of the text.
+    Every character is in exactly one delta: as content, reasoning or markup, as the `raw` of a call
+        or the text of a rejected one. The deltas of a response, with neighbours of a kind joined,
+        do not depend on the pieces. Text is held back while it can still become a marker, or a call
+        whose name is not known yet. The time is linear in the length of the text.
 
-    The text must have the format's `markers` in it: some are special tokens of the tokenizer, and
-    a detokenizer may skip those.
+    The text must contain the format's `markers`: some are special tokens of the tokenizer, and a
+        detokenizer may skip those.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class ResponseParser:
         self._markers = Markers([*self._syntaxes, *self._anywhere, *format.dropped])
         self._content = TrimmedText(self._write_content)
         self._add_content = self._content.add if self._syntaxes else self._writer.content
-        self._after_call = False  # what waits in `_content` stands behind a call
+        self._after_call = False  # the text that waits in `_content` follows a call
         self._reading: Reading[None] | None = self._read(in_reasoning)
 
     def feed(self, text: str) -> list[Delta]:
-        """Take more text; return what is certain now."""
+        """Add text; return the parts that are certain now."""
         self._source.feed(text)
         self._go_on()
         return self._writer.drain()
@@ -120,7 +120,7 @@ class ResponseParser:
         self._after_call = False
 
     def _release_blanks(self) -> None:
-        """Pass on the blanks that wait, where neither text nor a call follows."""
+        """Pass on the waiting blanks if neither text nor a call follows."""
         blanks = self._content.take_blanks()
         if self._after_call:
             self._writer.markup(blanks)
@@ -128,7 +128,9 @@ class ResponseParser:
             self._writer.content(blanks)
 
     def _read_start(self, in_reasoning: bool) -> Reading[None]:
-        """Read what only the start of a response can have: reasoning, and calls without marker."""
+        """Read the parts that only the start of a response can have: reasoning, and calls without
+        marker.
+        """
         source, writer, think = self._source, self._writer, self._format.think
         blanks = yield from source.blanks()
         if in_reasoning and think:
@@ -139,7 +141,7 @@ class ResponseParser:
             writer.markup(blanks + marker)
             if opened := [one for one in think if one.open == marker]:
                 yield from self._read_reasoning(opened)
-            else:  # closed at once, as models do whose prompts may open it
+            else:  # closed at once, as some models do whose prompts may open it
                 writer.markup((yield from source.blanks()))
             blanks = ""
         first = yield from source.peek()
@@ -174,7 +176,7 @@ class ResponseParser:
     def _read_calls(self, syntax: CallSyntax, opened: str) -> Reading[bool]:
         """Read calls in a row and the marker that closes them. Return False if there is none.
 
-        The blanks before them are markup where there is one, and content before text otherwise.
+        The blanks before a call are markup, and content otherwise.
         """
         source, writer = self._source, self._writer
         before = self._content.take_blanks()
@@ -212,9 +214,9 @@ class ResponseParser:
         return found
 
     def _goes_on(self, syntax: CallSyntax, *, listed: bool) -> Reading[bool]:
-        """Read what is between two calls that one marker opens; return whether there is another.
+        """Read the text between two calls after one marker; return whether another call follows.
 
-        Without a list, JSON objects may stand in a row where a marker closes them.
+        Without a list, JSON objects may stand in a row if a marker closes them.
         """
         source, writer = self._source, self._writer
         blanks = yield from source.blanks()
@@ -259,7 +261,7 @@ class ResponseParser:
     def _reject(self, call: CallBuilder, before: str, note: str) -> None:
         text = before + self._source.recorded()
         if call.exact and call.index is None:
-            self._writer.content(text)  # an answer in JSON, say: nothing is wrong with it
+            self._writer.content(text)  # for example an answer in JSON, which is no fault
         elif text or call.index is not None:
             self._writer.reject(call.index, text, note)
 
@@ -291,7 +293,7 @@ def parse_response(
 class TrimmedText:
     """Text of one part of a response, as it comes. Blanks are passed on with the text after them.
 
-    on_text: is given the text.
+    on_text: called with the text.
     """
 
     def __init__(self, on_text: Callable[[str], None]) -> None:
@@ -307,7 +309,7 @@ class TrimmedText:
             self._blanks.append(text[len(kept) :])
 
     def take_blanks(self) -> str:
-        """Return the blanks that wait; they wait no longer."""
+        """Return and remove the waiting blanks."""
         blanks = "".join(self._blanks)
         self._blanks = []
         return blanks

@@ -46,7 +46,7 @@ def _read_all(source: TextSource) -> Reading[Any]:
 
 
 def read_python_value(source: TextSource, depth: int) -> Reading[Any]:
-    """Take one literal. depth: of nesting, from 1. Raises MalformedCallError."""
+    """Read one literal. depth: of nesting, from 1. Raises MalformedCallError."""
     if depth > MAX_DEPTH:
         raise MalformedCallError(f"its arguments are nested more than {MAX_DEPTH} levels deep")
     opened = yield from source.literal(*_QUOTES, "[", "(", "{")
@@ -95,7 +95,7 @@ def _read_dict(source: TextSource, depth: int) -> Reading[dict[str, Any]]:
 
 
 def _read_texts(source: TextSource, quote: str) -> Reading[str]:
-    """Take a text behind its quote, and others that follow, which Python joins."""
+    """Read a text after its quote, and adjacent ones, which Python joins."""
     texts = [(yield from _read_text(source, quote))]
     yield from source.blanks()
     while quote := (yield from source.literal(*_QUOTES)):

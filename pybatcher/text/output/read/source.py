@@ -1,7 +1,7 @@
 """`TextSource`: a text that arrives in pieces, read by generators that wait for more of it.
 
-A reader is a generator: it yields when it needs more text, and returns what it read. Readers call
-each other by `yield from`, so that the grammar of a format reads as one, however the text is cut.
+A reader is a generator: it yields when it needs more text, and returns its result. Readers call
+    each other by `yield from`, so that the code for a format reads as one, however the text is cut.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ BLANKS = re.compile(r"[ \t\r\n]*")
 
 
 class MalformedCallError(Exception):
-    """Text that was read as a call is none. The message says why; it never leaves the parser."""
+    """Text that was read as a call is none. The message has the reason and stays internal."""
 
 
 class TextSource:
-    """The text that was fed and not read yet, and how to read it.
+    """The text that was fed and not read yet, with the methods that read it.
 
-    Nothing is looked at twice, except an end of the text that may become a marker: what is kept
-    between two feeds is shorter than the longest marker.
+    No text is scanned twice, except an end of the text that may become a marker: the text that is
+    kept between two feeds is shorter than the longest marker.
 
     ended: no text follows.
-    listener: is given all text that is taken; None: nobody listens.
+    listener: called with all text that is read; None for no listener.
     """
 
     def __init__(self) -> None:
@@ -49,18 +49,18 @@ class TextSource:
         self._position = 0
 
     def record(self) -> None:
-        """Begin a new record of the text that is taken."""
+        """Begin a new record of the text that is read."""
         self._recorded, self._recorded_length = [], 0
 
     def recorded(self) -> str:
-        """Return the text taken since `record`, and end the record."""
+        """Return the text read since `record`, and end the record."""
         parts, self._recorded = self._recorded or [], None
         return "".join(parts)
 
     def take(self, length: int) -> str:
-        """Read that many characters, which are there.
+        """Read `length` characters, which must be available.
 
-        Raises MalformedCallError when a record becomes too long, after the text was taken.
+        Raises MalformedCallError when a record becomes too long, after the text was read.
         """
         end = self._position + length
         text = self._text[self._position : end]
@@ -75,15 +75,15 @@ class TextSource:
         return text
 
     def _room(self) -> int:
-        """Return how many characters to take at once, so that a record ends at the same one however
-        the text is cut.
+        """Return the number of characters to read at once, so that a record ends at the same
+        character however the text is cut.
         """
         if self._recorded is None:
             return len(self._text)
         return MAX_CALL_CHARACTERS + 1 - self._recorded_length
 
     def peek(self) -> Reading[str]:
-        """Return the next character without taking it; "" at the end of the text."""
+        """Return the next character without reading it; "" at the end of the text."""
         while self._position == len(self._text):
             if self.ended:
                 return ""
@@ -91,7 +91,7 @@ class TextSource:
         return self._text[self._position]
 
     def literal(self, *texts: str) -> Reading[str]:
-        """Take the longest of these texts that comes next; "" if none does."""
+        """Read the longest of these texts that comes next; "" if none does."""
         while True:
             rest = self._text[self._position : self._position + max(map(len, texts))]
             if not self.ended and any(len(rest) < len(t) and t.startswith(rest) for t in texts):
@@ -101,7 +101,7 @@ class TextSource:
             return self.take(len(max(matching, key=len))) if matching else ""
 
     def run(self, pattern: re.Pattern[str]) -> Reading[str]:
-        """Take all characters that come next and match. pattern: `[...]*`."""
+        """Read all next characters that match. pattern: `[...]*`."""
         parts = []
         while True:
             found = pattern.match(self._text, self._position)
@@ -113,16 +113,16 @@ class TextSource:
             yield
 
     def blanks(self) -> Reading[str]:
-        """Take the blanks that come next."""
+        """Read the blanks that come next."""
         return (yield from self.run(BLANKS))
 
     def until(
         self, markers: Markers, on_text: Callable[[str], None], *, most: int | None = None
     ) -> Reading[str]:
-        """Take the text before the next marker and return that marker, which is not taken.
+        """Read the text before the next marker and return that marker, which is not read.
 
-        on_text: is given the text as soon as it cannot belong to a marker.
-        most: characters to take at most. Returns "" when they are used up, and at the end.
+        on_text: called with the text as soon as it cannot belong to a marker.
+        most: most characters to read. Returns "" when they are used up, and at the end.
         """
         while True:
             at, marker = markers.find(self._text, self._position, ended=self.ended)

@@ -80,7 +80,7 @@ def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
     target = function if hasattr(function, "__annotations__") else type(function).__call__
     try:
         return typing_extensions.get_type_hints(target, include_extras=True)
-    except Exception as error:  # a name that is not defined, or anything that an annotation runs
+    except Exception as error:  # an undefined name, or an error of code in an annotation
         raise InvalidRequestError(
             f"{where} has annotations that cannot be read ({type(error).__name__}: {error}); they "
             "must name types that its module knows",
@@ -89,7 +89,7 @@ def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
 
 
 def _default(value: object) -> dict[str, Any]:
-    """Return the schema's word for a default; nothing for one that JSON cannot say."""
+    """Return the schema's entry for a default; empty if JSON cannot express it."""
     plain = value.value if isinstance(value, enum.Enum) else value
     try:
         return {"default": PlainReader("it is too large", most=256).value(plain, "default", 0)}
@@ -101,8 +101,8 @@ def read_docstring(docstring: str) -> tuple[str, dict[str, str]]:
     """Return the description before the first section, and those of the parameters.
 
     docstring: without the indentation of the code, as `inspect.getdoc` returns it. The section
-    "Args:" has an entry `name: text` or `name (type): text` for each parameter; lines that are
-    indented further go on with it.
+        "Args:" has an entry `name: text` or `name (type): text` for each parameter; lines that are
+        indented further continue it.
     """
     lines = docstring.splitlines()
     first = next((i for i, line in enumerate(lines) if _section(line)), len(lines))
@@ -128,7 +128,7 @@ def read_docstring(docstring: str) -> tuple[str, dict[str, str]]:
 
 
 def _section(line: str) -> str:
-    """Return the name of the section that a line begins, in small letters, or ""."""
+    """Return the lower-case name of the section that a line begins, or ""."""
     heading = _HEADING.fullmatch(line)
     name = heading.group(1).lower() if heading else ""
     return name if name in _SECTIONS else ""

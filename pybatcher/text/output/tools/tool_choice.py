@@ -1,4 +1,4 @@
-"""`ToolChoice`: which tools a response may or has to call."""
+"""`ToolChoice`: the tools that a response may or must call."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _WANTED = "'auto', 'none', 'required' or {'name': ...}"
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """Whether a response calls tools, and which.
+    """The tools that a response may or must call.
 
-    mode: "auto": the model decides; "none": it calls none; "required": at least one.
-    names: of the tools that it may call.
+    mode: "auto": the model decides; "none": no call; "required": at least one call.
+    names: names of the tools that it may call.
     """
 
     mode: Literal["auto", "none", "required"]
     names: tuple[str, ...]
 
     def tools(self, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
-        """Return those of the tools that may be called."""
+        """Return the tools that may be called."""
         return tuple(tool for tool in tools if tool.name in self.names)
 
 

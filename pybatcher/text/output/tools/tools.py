@@ -16,8 +16,8 @@ from .function_tools import describe_function
 __all__ = ["MAX_TOOLS", "ToolSpec", "plain_tools", "read_tools", "schemas_of"]
 
 MAX_TOOLS = 128
-_MAX_UNITS = 2**14  # of one tool: each value is one, and so are 64 characters
-_MAX_UNITS_TOGETHER = 2**17  # of all: they are read on the loop of whoever sends them
+_MAX_UNITS = 2**14  # units of one tool: each value is one, and so are 64 characters
+_MAX_UNITS_TOGETHER = 2**17  # units of all tools: the caller's event loop reads them
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _WANTED = f"a list of at most {MAX_TOOLS} functions or dicts"
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
@@ -25,10 +25,10 @@ _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool that a model may call. `read_tools` makes them, and checks what is in them.
+    """A tool that a model may call. `read_tools` makes and checks it.
 
-    parameters: the JSON schema of the arguments, an object. strict: calls have to follow it.
-    function: what runs the tool; None: the caller does.
+    parameters: the JSON schema of the arguments, an object. strict: calls must follow it.
+    function: runs the tool; None: the caller runs it.
     """
 
     name: str
@@ -38,7 +38,7 @@ class ToolSpec:
     function: Callable[..., Any] | None = field(default=None, compare=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the tool in the shape of OpenAI's API, which chat templates want."""
+        """Return the tool in the shape of OpenAI's API, which chat templates expect."""
         function = {
             "name": self.name,
             "description": self.description,
@@ -85,7 +85,7 @@ def plain_tools(tools: object) -> list[dict[str, Any]]:
 
 
 def schemas_of(tools: tuple[ToolSpec, ...]) -> dict[str, Mapping[str, Any]]:
-    """Return the schemas of the arguments by the tools' names, as `ResponseParser` wants them."""
+    """Return the schemas of the arguments by the tools' names, for `ResponseParser`."""
     return {tool.name: tool.parameters for tool in tools}
 
 
@@ -143,7 +143,7 @@ def _checked(
 
 
 def _parameters(schema: object, where: str) -> dict[str, Any]:
-    """Return a schema as plain data, with what a call needs of it checked."""
+    """Return a schema as plain data, with the parts that a call needs checked."""
     if schema is None:
         return dict(_NO_PARAMETERS)
     if not isinstance(schema, Mapping):

@@ -50,11 +50,11 @@ _QUALIFIERS = (
 class SchemaBuilder:
     """Makes JSON schemas of the types of one function's parameters.
 
-    Known are str, int, float, bool, None, Any, Optional and unions, Literal, enums, lists, tuples,
-    sets, mappings, TypedDict, dataclasses, NewType and Annotated, whose first text is the
+    Supported are str, int, float, bool, None, Any, Optional and unions, Literal, enums, lists,
+    tuples, sets, mappings, TypedDict, dataclasses, NewType and Annotated, whose first text is the
     description. Other types need pydantic, which is used if it is installed.
 
-    definitions: what schemas refer to as `#/$defs/NAME`; they belong into the root.
+    definitions: the targets of references `#/$defs/NAME` in schemas; they belong into the root.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class SchemaBuilder:
         try:
             if kind in _PLAIN:
                 return dict(_PLAIN[kind])
-        except TypeError:  # not hashable: no type
+        except TypeError:  # not hashable, so no type
             raise self._unknown(kind, where) from None
         if isinstance(kind, str):
             raise self._unknown(kind, where)
@@ -164,7 +164,7 @@ class SchemaBuilder:
             schema = PlainReader("the schema is too large", most=2**14).mapping(made, where, 0)
         except InvalidRequestError:
             raise
-        except Exception as error:  # of pydantic's many, and of the type's own code
+        except Exception as error:  # from pydantic, or from the type's own code
             raise self._unknown(kind, where) from error
         for name, definition in schema.pop("$defs", {}).items():
             if self.definitions.setdefault(name, definition) != definition:
@@ -187,7 +187,7 @@ class SchemaBuilder:
 def _required_keys(kind: Any, where: str) -> dict[str, bool]:
     """Return the keys of a TypedDict, and whether each is required.
 
-    Its own `__required_keys__` misses what annotations say that are read late.
+    Its own `__required_keys__` misses annotations that are evaluated lazily.
     """
     said = {typing.Required: True, typing.NotRequired: False}
     required: frozenset[str] = getattr(kind, "__required_keys__", frozenset())
@@ -198,7 +198,7 @@ def _required_keys(kind: Any, where: str) -> dict[str, bool]:
 
 
 def _any_of(schemas: list[Schema]) -> Schema:
-    """Return a schema of alternatives, by the names of their types where that says it all."""
+    """Return a schema of alternatives; by type names alone if these suffice."""
     if all(list(one) == ["type"] and isinstance(one["type"], str) for one in schemas):
         return {"type": [one["type"] for one in schemas]}
     return {"anyOf": schemas}
@@ -225,7 +225,7 @@ def _enumeration(values: list[Any], where: str) -> Schema:
 def _hints(kind: Any, where: str) -> dict[str, Any]:
     try:
         return typing_extensions.get_type_hints(kind, include_extras=True)
-    except Exception as error:  # a name that is not defined, or anything that an annotation runs
+    except Exception as error:  # an undefined name, or an error of code in an annotation
         raise InvalidRequestError(
             f"{where} has annotations that cannot be read ({type(error).__name__}: {error}); they "
             "must name types that its module knows",
