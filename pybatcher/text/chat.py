@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidRequestError, ModelFormatError
 from ..errors.checks import REQUEST, short, type_name
-from .argument_form import argument_form_of
 from .chat_messages import ArgumentForm, read_messages, unread_arguments
 from .plain_values import PlainReader
 
 if TYPE_CHECKING:
     from .sandbox import Sandbox
 
-__all__ = ["ChatTemplate"]
+__all__ = ["ChatTemplate", "argument_form_of"]
 
 _ASKS_FOR_NULL = re.compile(r"content['\"]?\]?\s*(is\s+(not\s+)?|[=!]=\s*)none", re.IGNORECASE)
 """Matches a template that handles a content of None itself. Another would write "None"."""
@@ -28,6 +28,9 @@ _RESERVED = """
     loop mask_token messages namespace pad_token raise_exception range self sep_token strftime_now
     tools unk_token varargs
 """
+_KEY = "pybatcher_probe"
+_ARGUMENTS = {_KEY: "value"}
+_ID = "probe0000"  # nine letters and digits, which Mistral's templates require
 
 
 class ChatTemplate:
@@ -212,3 +215,41 @@ def _read_tools(tools: object) -> list[Any] | None:
             if not isinstance(tool, Mapping):
                 raise REQUEST.bad(f"tools[{index}]", tool, "a mapping that describes a tool")
         return reader.value(tools, "tools", 0) or None
+
+
+def argument_form_of(render: Callable[[Mapping[str, Any]], str]) -> ArgumentForm:
+    """Return the form, found by rendering a chat with a call in each of the two.
+
+    Most templates expect mappings. The templates of DeepSeek-V3 and R1 join the arguments to other
+    texts: a mapping would be an error, or be written in Python's notation.
+
+    render: takes the variables of the template; it may raise anything.
+    """
+    text = json.dumps(_ARGUMENTS)
+    as_mapping = _rendered(render, _ARGUMENTS)
+    if _KEY in as_mapping and f"'{_KEY}'" not in as_mapping:
+        return "mapping"
+    return "text" if text in _rendered(render, text) else "mapping"
+
+
+def _rendered(render: Callable[[Mapping[str, Any]], str], arguments: object) -> str:
+    """Return the chat's text; "" if there is an error."""
+    messages: Sequence[Mapping[str, Any]] = [
+        {"role": "user", "content": "question"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [
+                {
+                    "id": _ID,
+                    "type": "function",
+                    "function": {"name": "probe", "arguments": arguments},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": _ID, "name": "probe", "content": "answer"},
+    ]
+    try:
+        return render({"messages": messages})
+    except Exception:  # of any type, as the template's own code raised it
+        return ""

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pybatcher import Batcher
-from pybatcher.ray.fingerprint import fingerprint_of
+from pybatcher.ray.replica import fingerprint_of
 from pybatcher.testing import fake_batcher
 from pybatcher.testing.checkpoints import make_checkpoint
 

@@ -41,8 +41,6 @@ ELSEWHERE = {
     "loading/families/qwen3.py": "loading/families/test_llama.py",
     # A part of what metadata describe.
     "loading/parts/gguf_rope.py": "loading/parts/test_gguf_llama.py",
-    # Grammars of calls, as parts of those of whole responses.
-    "text/output/grammar/call_grammar.py": "text/output/grammar/test_response_grammar.py",
     # Handlers and what they share, asked by OpenAI's own client.
     "http/openai/embedding_routes.py": "http/openai/test_openai_routes.py",
     "http/openai/tokenizer_routes.py": "http/openai/test_openai_routes.py",

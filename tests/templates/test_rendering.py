@@ -19,7 +19,7 @@ from real_templates import (
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from pybatcher.errors import InvalidRequestError, ModelFormatError
-from pybatcher.text.argument_form import argument_form_of
+from pybatcher.text.chat import argument_form_of
 from pybatcher.text.sandbox import Sandbox
 
 SYSTEM = {"role": "system", "content": "Be <b>terse</b> & kind.\n"}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pybatcher.text.argument_form import argument_form_of
+from pybatcher.text.chat import argument_form_of
 from pybatcher.text.sandbox import Sandbox
 
 CALLS = "{% for m in messages %}{% for c in m.tool_calls %}{% set f = c.function %}"

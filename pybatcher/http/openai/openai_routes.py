@@ -21,6 +21,7 @@ from ..base.field_names import fields_named
 from ..base.token_texts import TokenTexts
 from .chat_completions import (
     ChatAsked,
+    RunningUsage,
     by_sample,
     chat_completion,
     chunks_of,
@@ -37,7 +38,6 @@ from .completions import (
     read_completion,
     usage_of,
 )
-from .running_usage import RunningUsage
 from .several_streams import steps_of_several
 from .text_offsets import TextOffsets, offsets_of
 
