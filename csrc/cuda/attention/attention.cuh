@@ -1,4 +1,4 @@
-// The attention kernels by type of keys and values, padded head size and size of tile.
+// The attention kernels, instantiated by type of keys and values, padded head size and tile size.
 #pragma once
 
 #include "cuda/attention/attention_items.cuh"

@@ -1,6 +1,6 @@
-// Attention over f32 keys and values: every sum is one chain of fused multiply-adds, in ascending
-// order, over what a query sees and nothing else. The reference of the other kernels' order of
-// work: the same work list, segments and merges.
+// Attention over f32 keys and values. Every sum is one chain of fused multiply-adds in ascending
+// order over the positions that a query sees. These kernels are the reference for the order of work
+// of the others: they use the same work list, segments and merges.
 #pragma once
 
 #include "cuda/attention/softmax_state.cuh"
@@ -9,11 +9,11 @@
 namespace pb::cuda {
 namespace {
 
-constexpr int kDimsOfThread = 2;  // of values, that a thread adds up
+constexpr int kDimsOfThread = 2;  // columns of values that a thread adds
 static_assert(kDimsOfThread * f32_threads(false) == 256);
 static_assert(kDimsOfThread * f32_threads(true) == kLargestPaddedDim);
 
-// Rows of one kv head's keys and values.
+// Addresses the rows of one kv head's keys and values.
 struct KvRows {
   const KvLayer& kv;
   const int32_t* block_table;
@@ -27,8 +27,8 @@ struct KvRows {
   }
 };
 
-// scores[i][position - first of the segment] for a chunk of positions, of which [begin, end) are
-// seen.
+// Computes scores[i][position - first of the segment] for a chunk of positions, of which the
+// positions [begin, end) are seen.
 template <bool kWide>
 __device__ __forceinline__ void score_chunk_f32(const KvRows& rows, int chunk, int begin, int end,
                                                 float softcap, const SharedF32& shared) {
@@ -43,7 +43,7 @@ __device__ __forceinline__ void score_chunk_f32(const KvRows& rows, int chunk, i
     for (int d = thread % 32; d < head_dim; d += 32) shared.keys[at * (head_dim + 1) + d] = key[d];
   }
   __syncthreads();
-  constexpr int kQueries = kSmallTile * kChunk / kThreads;  // of a thread
+  constexpr int kQueries = kSmallTile * kChunk / kThreads;  // per thread
   const int at = thread % kChunk;
   const int position = chunk * kChunk + at;
   const int first_query = thread / kChunk * kQueries;
@@ -65,8 +65,8 @@ __device__ __forceinline__ void score_chunk_f32(const KvRows& rows, int chunk, i
   __syncthreads();
 }
 
-// Scores become weights; warps take queries in turn. A lane's positions are 32 apart from the
-// segment's first one on, whatever the query sees of them.
+// Turns scores into weights; warps take queries in turn. A lane handles positions that are 32
+// apart, starting at the segment's first one, whatever range the query sees.
 template <bool kWide>
 __device__ __forceinline__ void softmax_f32(int segment, const SharedF32& shared) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -99,7 +99,7 @@ __device__ __forceinline__ void softmax_f32(int segment, const SharedF32& shared
   __syncthreads();
 }
 
-// A thread's columns of the values of all queries: of the segment, and of all before it.
+// A thread's columns of the values of all queries: the current segment's sums and the total so far.
 struct ValuesF32 {
   float part[kSmallTile][kDimsOfThread];
   float total[kSmallTile][kDimsOfThread];
@@ -208,7 +208,7 @@ __device__ __forceinline__ void attend_item_f32(const AttentionParams& p, const 
     softmax_f32<kWide>(segment, shared);
     add_values_f32<kWide>(rows, from, until, shared, values);
     end_segment_f32<kWide>(p, item, kv_head, segment, shared, values);
-    __syncthreads();  // before weights and sums are made anew
+    __syncthreads();  // The next segment overwrites the weights and sums.
   }
   if (item.split != 0) return;
 #pragma unroll
@@ -226,7 +226,7 @@ __device__ __forceinline__ void attend_item_f32(const AttentionParams& p, const 
       store_output(p.out, p.out_bf16, at + column, values.total[i][c] * factor / sum);
     }
   }
-  __syncthreads();  // before the next item's queries take the place of these
+  __syncthreads();  // The next item overwrites the queries.
 }
 
 template <bool kWide>

@@ -1,4 +1,4 @@
-// Attention over a paged KV cache on tensor cores: what a block does with its work list.
+// Attention over a paged KV cache on tensor cores: how a block processes its work list.
 #pragma once
 
 #include "cuda/attention/attention_tile.cuh"
@@ -7,7 +7,7 @@
 namespace pb::cuda {
 namespace {
 
-// Positions [begin, end) of an item that any of its queries sees.
+// The positions [begin, end) of an item that at least one of its queries sees.
 struct ItemRange {
   int begin;
   int end;
@@ -22,7 +22,8 @@ struct ItemRange {
   }
 };
 
-// q (kQueries, kStride) in shared memory = the item's queries, times the scale, rounded once.
+// Writes the item's queries, multiplied by the scale and rounded once, to q (kQueries, kStride) in
+// shared memory.
 template <typename Tile>
 __device__ __forceinline__ void load_queries(const AttentionParams& p, const AttentionItem& item,
                                              int kv_head, uint16_t* q) {
@@ -89,7 +90,7 @@ __device__ __forceinline__ void attend_item(const AttentionParams& p, const Atte
   kv.finish();
 }
 
-// Whether there is a kernel by a map, too, for what these tiles are for (attention_tma.cuh).
+// True if attention_tma.cuh has a tensor-map kernel for the same type and head size.
 #ifdef PB_HAS_WGMMA
 template <typename Tile>
 constexpr bool kIsSecond =
@@ -99,8 +100,9 @@ template <typename Tile>
 constexpr bool kIsSecond = false;
 #endif
 
-// Item number i / n_kv_heads. Where there is a kernel by a map, items have been planned for that
-// one, whose tiles are larger: they are taken in parts, all or those that it has left.
+// Attends to item number i / n_kv_heads for kv head i % n_kv_heads. Where a tensor-map kernel
+// exists, the items are planned for its larger tiles. This kernel then cuts an item into several
+// tiles, and takes either all items or only the items that the tensor-map kernel has left.
 template <typename Tile>
 __device__ __forceinline__ void attend_planned(const AttentionParams& p, int i,
                                                const SharedTile& shared) {
@@ -110,7 +112,7 @@ __device__ __forceinline__ void attend_planned(const AttentionParams& p, int i,
   }
   if (p.left != nullptr) {
     if (p.left[i] == 0) return;
-    __syncthreads();  // all have seen it
+    __syncthreads();  // All threads have read p.left[i].
     if (threadIdx.x == 0) p.left[i] = 0;
   }
   AttentionItem item = p.items[i / p.kv.n_kv_heads];
@@ -122,7 +124,7 @@ __device__ __forceinline__ void attend_planned(const AttentionParams& p, int i,
   }
 }
 
-// Blocks take items and kv heads in turn: the grid hangs on the device alone.
+// Blocks take items and kv heads in turn, so that the grid depends on the device alone.
 template <typename Tile>
 __device__ __forceinline__ void attend_items(const AttentionParams& p) {
   SharedArrays arrays;

@@ -7,7 +7,7 @@
 namespace pb::cuda {
 namespace {
 
-// Blocks of a kernel on mma.sync that run at once on a multiprocessor, about.
+// The approximate number of blocks of an mma.sync kernel that a multiprocessor runs at once.
 constexpr int kBlocksPerMultiprocessor = 4;
 
 constexpr int kDims[] = {64, 96, 128, 256, 512};
@@ -28,7 +28,7 @@ constexpr const char* kTileKernels[3][5][2] = {
      {"attention_int8_256_small", "attention_int8_256_large"},
      {"attention_int8_512_small", "attention_int8_512_large"}}};
 
-// The least padded head size that head_dim goes into.
+// Returns the index of the smallest padded head size that is at least head_dim.
 int dim_index(int head_dim) {
   int i = 0;
   while (i < 4 && kDims[i] < head_dim) ++i;
@@ -42,11 +42,11 @@ size_t tile_shared_bytes(DType kv, int head_dim, bool large) {
   return arrays.bytes();
 }
 
-// Kernels by tensor maps, by type and head size.
+// The kernels that use tensor maps, by type and head size.
 constexpr const char* kTmaKernels[2][5] = {
     {"attention_bf16_64_tma", nullptr, "attention_bf16_128_tma", nullptr, nullptr},
     {"attention_f16_64_tma", nullptr, "attention_f16_128_tma", nullptr, nullptr}};
-constexpr int kLeastBoxRows = 8;  // so that boxes begin where rows are swizzled alike
+constexpr int kLeastBoxRows = 8;  // so that boxes begin at a multiple of the swizzle pattern
 
 const char* tma_kernel(DType kv, int head_dim) {
   if (kv != DType::kBF16 && kv != DType::kF16) return nullptr;
@@ -135,7 +135,7 @@ Launch<RopeStoreParams> launch_rope_store(DType kv, int max_rows, const RopeStor
                                           {"rope_store_f16", "rope_store_f16_512"},
                                           {"rope_store_int8", "rope_store_int8_512"}};
   const int type = kv == DType::kF32 ? 0 : kv == DType::kBF16 ? 1 : kv == DType::kF16 ? 2 : 3;
-  constexpr int kHeads = kRopeThreads / 32;  // of a block
+  constexpr int kHeads = kRopeThreads / 32;  // per block
   const int n_blocks = (params.n_computed + kHeads - 1) / kHeads;
   return {kKernels[type][is_wide(params.kv.head_dim) ? 1 : 0],
           {static_cast<unsigned>(max_rows), static_cast<unsigned>(n_blocks)},

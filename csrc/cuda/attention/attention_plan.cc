@@ -11,7 +11,7 @@ static_assert(kSegment == kAttentionSegment);
 
 int segments_before(int end) { return (end + kSegment - 1) / kSegment; }
 
-// The most segments that the queries of one sequence in a tile see.
+// Returns the greatest number of segments that the queries of one sequence in a tile see.
 int most_segments(const AttentionLimits& limits) {
   const int all = segments_before(limits.max_positions);
   if (limits.widest_window == 0) return all;
@@ -36,7 +36,8 @@ AttentionPlan::AttentionPlan(const AttentionLimits& limits)
   const size_t n_queries = n_rows * static_cast<size_t>(limits.group);
   const auto n_states = static_cast<size_t>(n_states_);
   const auto n_segments = static_cast<size_t>(most_segments(limits));
-  // Full tiles, and at most one that is not full for each sequence, which has a row at least.
+  // Counts the full tiles and at most one partial tile for each sequence, which has at least one
+  // row.
   const size_t n_small = n_queries / kSmallTile + n_rows;
   const auto most_in_small = static_cast<size_t>(std::max(1, most_in_small_tiles_));
   const size_t n_large = limits.large_tile > 0 ? n_queries / most_in_small : 0;
@@ -88,7 +89,7 @@ void AttentionPlan::make(const RowBatch& batch, int first_table) {
   add_small_tiles();
   add_tiles_items(true);
   add_tiles_items(false);
-  // Blocks take items in turn: what is left at the end is to be short.
+  // Blocks take items in turn, so that the shortest items come last.
   std::sort(large_items_.begin(), large_items_.end(), is_longer);
   std::sort(small_items_.begin(), small_items_.end(), is_longer);
 }
@@ -107,7 +108,7 @@ void AttentionPlan::add_rows(const SequenceRows& sequence) {
   block_tables_.insert(block_tables_.end(), table, table + n_blocks);
 }
 
-// The sequence's next n queries.
+// Takes the sequence's next n queries.
 AttentionPlan::Member AttentionPlan::next_member(Entry& entry, int n) const {
   const int first = entry.n_done;
   entry.n_done += n;
@@ -152,7 +153,7 @@ void AttentionPlan::add_small_tiles() {
   int room = 0;  // in the last tile
   for (size_t i = 0; i < rests_.size(); ++i) {
     Member& rest = rests_[i];
-    int unseen = 0;  // leading segments, by one of the two
+    int unseen = 0;  // leading segments that one of the two does not see
     if (i > 0) {
       rest.shared = sharing.n_shared(*rests_[i - 1].entry->sequence, *rest.entry->sequence);
       unseen = std::max(first_segment(rests_[i - 1]), first_segment(rest));
@@ -178,7 +179,7 @@ void AttentionPlan::add_tiles_items(bool large) {
       n_segments += segments_before(member.seen_end) - std::max(shared, first_segment(member));
     }
   }
-  // What each block would have if all had the same.
+  // `longest` is the number of segments of each block if all blocks had the same number.
   const int n_blocks = large ? limits_.n_resident_large_blocks : limits_.n_resident_blocks;
   const int64_t n_at_once = std::max(1, n_blocks / limits_.n_kv_heads);
   const auto longest =
@@ -215,7 +216,7 @@ void AttentionPlan::add_queries(std::span<Member> members) {
   }
 }
 
-// False where there is no room for the states of these queries.
+// Reserves states for the members' queries. Returns false if there is not enough room for them.
 bool AttentionPlan::reserve_states(std::span<const Member> members) {
   int64_t needed = 0;
   for (const Member& member : members) {
@@ -233,8 +234,9 @@ bool AttentionPlan::reserve_states(std::span<const Member> members) {
   return true;
 }
 
-// Segments from `segment` on of members that share all before it: together as long as all of them
-// share, then apart where they part. An item has at most `longest` segments.
+// Adds items for the segments from `segment` on of members that share all segments before it. The
+// members have common items as long as all of them share segments, then separate items. An item has
+// at most `longest` segments.
 void AttentionPlan::add_run(std::span<const Member> members, int segment, int longest, bool split) {
   int common = segments_before(members.front().seen_end);
   for (size_t i = 1; i < members.size(); ++i) common = std::min(common, members[i].shared);

@@ -1,11 +1,13 @@
-// The work list of attention: which queries of a pass a block attends to together, and where.
+// The work list of attention: which queries of a pass a block attends to together, and over which
+// segments.
 //
 // An item is a list of queries over a range of segments in the same KV blocks. Queries of one
-// sequence are neighbours; the last few of each join those of other sequences whose leading KV
-// blocks are the same, for the segments that all of them share. Where there are fewer long items
-// than the device has room for, a tile is split: its segments are attended to apart, each leaves a
-// state, and the states are merged by another launch. Otherwise one item goes through all segments
-// and merges as it goes, without a state in memory. No choice made here changes a bit of a result.
+// sequence are neighbours. The last few queries of a sequence join those of other sequences with
+// the same leading KV blocks, for the segments that all of them share. If there are fewer long
+// items than blocks that the device runs at once, a tile is split: its segments become separate
+// items, each of which leaves a state, and another launch merges the states. Otherwise one item
+// goes through all segments and merges as it goes, without a state in memory. No choice made here
+// changes a bit of a result.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +19,22 @@
 
 namespace pb::cuda {
 
-// What bounds the work lists of all passes.
+// The limits of the work lists of all passes.
 struct AttentionLimits {
   int max_rows = 0;
-  int max_positions = 0;  // of a sequence
+  int max_positions = 0;  // per sequence
   int max_table_entries =
-      0;  // KV blocks of all sequences of a pass, one shared by two counted twice
+      0;  // KV blocks of all sequences of a pass; one that two sequences share counts twice
   int block_size = 0;
-  int layer_group = 0;  // whose KV blocks they are
+  int layer_group = 0;  // the layer group whose KV blocks the plan uses
   int group = 1;        // q heads that share a kv head
   int n_kv_heads = 1;
   int head_dim = 0;
-  int widest_window = 0;  // the greatest sliding window of the layers; 0: one of them sees all
-  bool causal = true;     // else queries see the rows after them in the pass, too
+  int widest_window = 0;  // the greatest sliding window of the layers; 0: a layer sees all
+  bool causal = true;     // if false, queries also see the later rows of their sequence in the pass
   int large_tile = 64;    // queries of a large tile; 0: there are no kernels for them
-  // Of the device: multiprocessors times blocks of each, of the kernels of both sizes of tiles.
+  // The number of blocks that the device runs at once (multiprocessors times blocks on each), for
+  // the kernels of small and of large tiles.
   int n_resident_blocks = 1;
   int n_resident_large_blocks = 1;
   int64_t state_bytes = int64_t{64} << 20;
@@ -43,11 +46,11 @@ class AttentionPlan {
  public:
   explicit AttentionPlan(const AttentionLimits& limits);
 
-  // Plans a pass. first_table: where block_tables() will begin among those of all plans. Allocates
-  // nothing.
+  // Plans a pass. first_table is the offset of block_tables() among the block tables of all plans.
+  // Allocates nothing.
   void make(const RowBatch& batch, int first_table = 0);
 
-  // What is to be uploaded before the pass.
+  // The arrays that are uploaded before the pass.
   std::span<const AttentionRow> rows() const { return rows_; }
   std::span<const AttentionQuery> queries() const { return queries_; }
   std::span<const AttentionItem> small_items() const { return small_items_; }
@@ -55,23 +58,23 @@ class AttentionPlan {
   std::span<const int32_t> split_queries() const { return split_queries_; }
   std::span<const int32_t> block_tables() const { return block_tables_; }
   AttentionCounts counts() const;
-  // Which of these lists have something in them: bits of AttentionLists.
+  // Returns the bits of AttentionLists for the lists that are not empty.
   uint8_t lists() const;
 
-  // What each of them can be at most, for buffers at fixed addresses.
+  // The greatest sizes of the arrays, for buffers at fixed addresses.
   size_t max_rows() const { return rows_.capacity(); }
   size_t max_queries() const { return queries_.capacity(); }
   size_t max_small_items() const { return small_items_.capacity(); }
   size_t max_large_items() const { return large_items_.capacity(); }
   size_t max_block_tables() const { return block_tables_.capacity(); }
-  int64_t n_states() const { return n_states_; }  // of each kv head
+  int64_t n_states() const { return n_states_; }  // per kv head
 
  private:
   // A sequence of the batch.
   struct Entry {
     const SequenceRows* sequence;
-    int block_table;  // where it begins among block_tables_
-    int n_done;       // queries that are in a tile
+    int block_table;  // the sequence's offset in block_tables_
+    int n_done;       // queries that are already in a tile
     int n_queries;
   };
   // Queries [first, first + n) of a sequence: query i is q head i % group of row i / group.
@@ -79,11 +82,11 @@ class AttentionPlan {
     const Entry* entry;
     int first;
     int n;
-    int min_end;  // least and greatest AttentionQuery::end of its queries
+    int min_end;  // the least and greatest AttentionQuery::end of its queries
     int max_end;
-    int seen_end;         // of what any of them sees, in the layer that sees most
-    int shared = 0;       // leading segments whose KV blocks are those of the member before it
-    int first_query = 0;  // among queries_
+    int seen_end;         // end of the positions that any of them sees, in the layer that sees most
+    int shared = 0;       // leading segments whose KV blocks are equal to the previous member's
+    int first_query = 0;  // index in queries_
   };
   struct Tile {
     int first_member;
@@ -107,12 +110,12 @@ class AttentionPlan {
   }
 
   AttentionLimits limits_;
-  int most_in_small_tiles_;  // a rest of more queries is a large tile that is not full
+  int most_in_small_tiles_;  // more remaining queries than this become a partial large tile
   int first_table_ = 0;
   int64_t n_states_ = 0;
   int64_t n_states_used_ = 0;
   std::vector<Entry> entries_;
-  std::vector<Member> rests_;  // of sequences, that fill no tile
+  std::vector<Member> rests_;  // the last queries of sequences, which do not fill a tile
   std::vector<Member> members_;
   std::vector<Tile> tiles_;
   std::vector<AttentionRow> rows_;

@@ -1,4 +1,4 @@
-// What the attention kernels keep in dynamic shared memory.
+// The arrays of the attention kernels in dynamic shared memory.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,20 @@
 
 namespace pb::cuda {
 
-// Numbers of a row of 16 bits in shared memory: what eight lanes read of eight rows lies in
-// different banks.
+// Returns the numbers per row of 16-bit numbers in shared memory. With the padding, a read of eight
+// rows by eight lanes touches eight different banks.
 PB_HOST_DEVICE constexpr int padded_stride(int padded_dim) { return padded_dim + 8; }
 
-// Of a tile kernel. head_dim is padded to padded_dim, a row of 16 bits to padded_stride.
+// The arrays of a tile kernel. head_dim is padded to padded_dim, a row of 16-bit numbers to
+// padded_stride.
 struct SharedTile {
-  float* totals;       // (queries, padded_dim), in an order of the lanes' own; none of wide heads
+  // (queries, padded_dim) in an order private to the lanes; null for wide heads
+  float* totals;
   uint16_t* q;         // (queries, padded_stride)
   uint16_t* keys;      // (chunk, padded_stride)
-  uint16_t* values;    // likewise; of int8 the same array, in which they take turns
-  int8_t* raw_keys;    // (chunk, padded_dim), of int8 alone, as what follows
-  int8_t* raw_values;  // likewise
+  uint16_t* values;    // (chunk, padded_stride); for int8 equal to keys, which is used in turns
+  int8_t* raw_keys;    // (chunk, padded_dim); this and the following ones are for int8 only
+  int8_t* raw_values;  // (chunk, padded_dim)
   float* key_scales;   // (chunk)
   float* value_scales;
 };
@@ -47,21 +49,22 @@ PB_HOST_DEVICE constexpr SharedTile take_tile(Arrays& arrays, int queries, int p
   return tile;
 }
 
-// Of a kernel whose keys and values are copied by a tensor map (attention_tma.cuh): tiles of rows
-// of 64 numbers of 16 bits, swizzled, those of the later columns behind those of the first ones.
+// The arrays of a kernel that copies keys and values by a tensor map (attention_tma.cuh): swizzled
+// tiles whose rows have 64 numbers of 16 bits. The tiles of later columns follow those of earlier
+// ones.
 struct SharedTmaTiles {
   unsigned char* q;       // (kTmaGroups, padded_dim / 64, kTmaQueries, 64)
   unsigned char* stages;  // (2 kTmaAttentionStages, padded_dim / 64, chunk, 64): keys, values
-  float* totals;          // (padded_dim / 2, kTmaGroups * 128): those of each thread
+  float* totals;          // (padded_dim / 2, kTmaGroups * 128): a column for each thread
   uint64_t* full;         // (2 kTmaAttentionStages) barriers
-  uint64_t* empty;        // likewise
-  uint64_t* landed;       // of a copy that its warp waits for
-  uint64_t* queries;      // (kTmaGroups): of the warps of a warpgroup
+  uint64_t* empty;        // (2 kTmaAttentionStages) barriers
+  uint64_t* landed;       // barrier of a copy that the copying warp itself waits for
+  uint64_t* queries;      // (kTmaGroups) barriers of the warps of a warpgroup
 };
 
 template <typename Arrays>
 PB_HOST_DEVICE constexpr SharedTmaTiles take_tma_tiles(Arrays& arrays, int padded_dim) {
-  constexpr size_t kAlignment = 1024;  // where tiles begin
+  constexpr size_t kAlignment = 1024;  // alignment of tiles
   const auto dim = static_cast<size_t>(padded_dim);
   const auto chunk = static_cast<size_t>(chunk_of(padded_dim));
   SharedTmaTiles tiles{};
@@ -76,24 +79,24 @@ PB_HOST_DEVICE constexpr SharedTmaTiles take_tma_tiles(Arrays& arrays, int padde
   return tiles;
 }
 
-// What states of a query and its total are multiplied by when they are merged.
+// The factors that a merge multiplies a query's total and its new state by.
 struct MergeFactors {
   float total;
   float part;
 };
 
-// Of a kernel for f32.
+// The arrays of a kernel for f32.
 struct SharedF32 {
   float* q;       // (kSmallTile, head_dim)
-  float* keys;    // (chunk, head_dim + 1): neighbours in position lie in different banks
+  float* keys;    // (chunk, head_dim + 1): neighbouring positions are in different banks
   float* scores;  // (kSmallTile, kSegment), then weights
-  // (kSmallTile) each:
+  // The following arrays are (kSmallTile) each.
   float* greatest;        // of the segment
-  float* sum;             // likewise
-  float* total_greatest;  // of it and all segments before it
+  float* sum;             // of the segment
+  float* total_greatest;  // of the segment and all segments before it
   float* total_sum;
   MergeFactors* factors;
-  int* begin;  // what a query sees
+  int* begin;  // the range that a query sees
   int* end;
 };
 

@@ -1,11 +1,13 @@
-// Attention over a paged KV cache on tensor cores, one arithmetic for one row and for many.
+// Attention over a paged KV cache on tensor cores, with the same arithmetic for one row and for
+// many.
 //
-// Positions are taken a chunk at a time, cut by absolute position: scores of the queries by mma
-// over head_dim, weights relative to the greatest score so far, values by mma over positions. After
-// 256 positions the state is complete: it is written, or merged with those before it. A tile's
-// other queries change no bit of a query: an mma's rows are independent, a position that a query
-// does not see has the weight 0 there, and 0 times a finite value adds nothing. Where a value that
-// only some see is not finite, each query's values are added alone, with zeros for the others.
+// Positions are processed in chunks that are cut by absolute position: mma over head_dim computes
+// the scores of the queries, the weights are relative to the greatest score so far, and mma over
+// positions adds the values. After 256 positions the state is complete and is written, or merged
+// with the states before it. The other queries of a tile change no bit of a query: the rows of an
+// mma are independent, a position that a query does not see has the weight 0, and 0 times a finite
+// value adds nothing. If a value that only some queries see is not finite, each query's values are
+// added separately, with zeros at the positions that the query does not see.
 #pragma once
 
 #include "cuda/attention/kv_tiles.cuh"
@@ -16,26 +18,26 @@
 namespace pb::cuda {
 namespace {
 
-// A warp's share of a tile: 16 queries and some columns of their values. A lane has two queries,
-// l / 4 and l / 4 + 8, and of every eight positions or columns 2 (l % 4) and the next.
+// A warp's share of a tile: 16 queries and some columns of their values. Lane l has the queries l /
+// 4 and l / 4 + 8, and of every eight positions or columns number 2 (l % 4) and the next.
 template <typename Tile>
 struct WarpTile {
   using Kv = typename Tile::Kv;
   static constexpr int kChunk = Tile::kChunk;
 
   int lane;
-  int first_query;   // of the tile's
-  int first_column;  // of head_dim
+  int first_query;   // index in the tile
+  int first_column;  // index in head_dim
   int begin[2];      // positions that the lane's queries see
   int end[2];
-  int any_begin, any_end;        // that any of the warp's queries sees, or of the tile's, if its
-  int common_begin, common_end;  // warps decide together; that all of them see
+  int any_begin, any_end;        // seen by at least one of the warp's queries (the tile's,
+  int common_begin, common_end;  // if kDecideTogether); seen by all of them
 
   float scores[kChunk / 8][4];
   unsigned weights[kChunk / 16][4];  // as fragments of an mma
   float values[Tile::kColumnTiles][4];
   float greatest[2];
-  float sum[2];  // this lane's positions only
+  float sum[2];  // over this lane's positions only
   LaneTotals<Tile> totals;
   float total_greatest[2];
   float total_sum[2];
@@ -62,7 +64,7 @@ struct WarpTile {
       add_range(begin[r], end[r]);
     }
     join_ranges(4);
-    if constexpr (Tile::kDecideTogether) {  // what is decided by ranges, all warps decide alike
+    if constexpr (Tile::kDecideTogether) {  // all warps take the same decisions
       const int first = first_query / Tile::kQueries * Tile::kQueries;
       for (int i = first + lane; i < first + Tile::kQueries && i < item.n_queries; i += 32) {
         const AttentionQuery query = p.queries[item.first_query + i];
@@ -78,7 +80,7 @@ struct WarpTile {
     common_begin = from > common_begin ? from : common_begin;
     common_end = until < common_end ? until : common_end;
   }
-  // Of lanes that are `step`, 2 step, ... apart.
+  // Joins the ranges of lanes whose distance is a multiple of `step`.
   __device__ __forceinline__ void join_ranges(int step) {
     for (; step < 32; step *= 2) {
       const int a = __shfl_xor_sync(0xffffffffu, any_begin, step);
@@ -119,7 +121,7 @@ struct WarpTile {
     }
   }
 
-  // scores = q k. q (kQueries, kStride), keys (kChunk, kStride) in shared memory.
+  // scores = q k, with q (kQueries, kStride) and keys (kChunk, kStride) in shared memory.
   __device__ __forceinline__ void make_scores(const uint16_t* q, const uint16_t* keys) {
 #pragma unroll
     for (int n = 0; n < kChunk / 8; ++n) {
@@ -145,7 +147,8 @@ struct WarpTile {
     }
   }
 
-  // Before scores of keys that a query does not see are minus infinity.
+  // Applies the keys' scales and the soft cap. Called before hide_unseen(), which sets scores to
+  // minus infinity.
   __device__ __forceinline__ void scale_scores(float softcap, const SharedTile& shared) {
     if constexpr (Kv::kScaled) {
 #pragma unroll
@@ -165,7 +168,8 @@ struct WarpTile {
     }
   }
 
-  // weights = exp(scores - greatest). Sums and values so far are brought to the new greatest score.
+  // weights = exp(scores - greatest). The sums and values so far are scaled to the new greatest
+  // score.
   __device__ __forceinline__ void make_weights(int chunk, const SharedTile& shared) {
     float factors[2];
     hide_unseen(chunk);
@@ -178,7 +182,7 @@ struct WarpTile {
     return common_begin <= chunk * kChunk && (chunk + 1) * kChunk <= common_end;
   }
 
-  // Scores of what a query does not see become minus infinity.
+  // Sets the scores of positions that a query does not see to minus infinity.
   __device__ __forceinline__ void hide_unseen(int chunk) {
     if (all_see(chunk)) return;
     const int first = chunk * kChunk + lane % 4 * 2;  // number i of tile n is first + 8 n + i
@@ -191,9 +195,10 @@ struct WarpTile {
     }
   }
 
-  // scores become exp(scores - greatest). factors: what values so far are to be multiplied by.
+  // Replaces scores by exp(scores - greatest). factors: the values so far have to be multiplied by
+  // them.
   __device__ __forceinline__ void weigh_scores(float (&factors)[2]) {
-    constexpr int kAtOnce = Tile::kDecideTogether ? 2 : 1;  // of both, if there are registers
+    constexpr int kAtOnce = Tile::kDecideTogether ? 2 : 1;  // both queries, if there are registers
 #pragma unroll
     for (int first = 0; first < 2; first += kAtOnce) {
       float top[2] = {greatest[0], greatest[1]};
@@ -232,7 +237,7 @@ struct WarpTile {
 
   __device__ __forceinline__ void scale_values(const float (&factors)[2]) {
     const bool is_new = factors[0] != 1.0f || factors[1] != 1.0f;
-    if (__ballot_sync(0xffffffffu, is_new) == 0) return;  // times 1 changes nothing
+    if (__ballot_sync(0xffffffffu, is_new) == 0) return;  // a factor of 1 changes nothing
 #pragma unroll
     for (int t = 0; t < Tile::kColumnTiles; ++t) {
 #pragma unroll
@@ -240,16 +245,17 @@ struct WarpTile {
     }
   }
 
-  // weights = scores, times the values' scales, where they have some.
+  // weights = scores, times the values' scales if the type has scales.
   __device__ __forceinline__ void take_weights(int chunk, const SharedTile& shared) {
 #pragma unroll
-    for (int n = 0; n < kChunk / 8; ++n) {  // sums of an mma lie where the next one's factors do
+    // An mma's sums have the layout of the next mma's inputs.
+    for (int n = 0; n < kChunk / 8; ++n) {
       if constexpr (Kv::kScaled) {
         const int first = chunk * kChunk + lane % 4 * 2;
         const auto* scales = reinterpret_cast<const float2*>(shared.value_scales + lane % 4 * 2);
         const float2 scale = scales[n * 4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {  // the scale of what is not seen may be NaN
+        for (int i = 0; i < 4; ++i) {  // the scale of an unseen position may be NaN
           if (!all_see(chunk) && !sees(i / 2, first + n * 8 + i % 2)) continue;
           scores[n][i] *= i % 2 == 0 ? scale.x : scale.y;
         }
@@ -259,9 +265,9 @@ struct WarpTile {
     }
   }
 
-  // Whether the chunk has a value in this warp's columns that is not finite, and that the tile, but
-  // not every query of the warp (or, decided together, of the tile), sees. seen_begin, seen_end:
-  // what the tile sees.
+  // Returns true if the chunk has a non-finite value in this warp's columns at a position that the
+  // tile sees but not every query of the warp (of the tile, if kDecideTogether). The tile sees the
+  // positions [seen_begin, seen_end).
   __device__ __forceinline__ bool must_add_alone(int chunk, int seen_begin, int seen_end,
                                                  const uint16_t* shared_values) const {
     if constexpr (Kv::kScaled) return false;
@@ -280,7 +286,7 @@ struct WarpTile {
     return __ballot_sync(0xffffffffu, !finite) != 0;
   }
 
-  // values += weights v. shared_values (kChunk, kStride).
+  // values += weights v, with shared_values (kChunk, kStride).
   __device__ __forceinline__ void add_values(const uint16_t* shared_values) {
     const uint16_t* const own = shared_values + lane * Tile::kStride + first_column;
 #pragma unroll
@@ -297,7 +303,8 @@ struct WarpTile {
     }
   }
 
-  // The same, 16 times: of each query's products, those of that query alone are kept.
+  // Computes the products of add_values() once for each of the 16 queries, with zeros for the
+  // values that the query does not see, and keeps that query's results only.
   __device__ __forceinline__ void add_values_alone(int chunk, const uint16_t* shared_values) {
     const uint16_t* const own = shared_values + lane * Tile::kStride + first_column;
 #pragma unroll
@@ -331,8 +338,8 @@ struct WarpTile {
     }
   }
 
-  // The segment's state is complete: it is written, or merged into the total. Zero is added to
-  // values, for a sum that is -0 would become +0 by positions with the weight 0.
+  // Ends a segment: writes its state, or merges it into the total. Zero is added to the values
+  // because positions of weight 0 would turn a sum of -0 into +0.
   __device__ __forceinline__ void end_segment(const AttentionParams& p, const AttentionItem& item,
                                               int kv_head, int segment) {
 #pragma unroll

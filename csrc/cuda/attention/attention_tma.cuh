@@ -1,14 +1,14 @@
-// Attention of many rows on Hopper: tiles of 128 queries, whose products are by wgmma and whose
-// keys and values are copied by a tensor map (tma.h). The arithmetic, and so the bits, of
+// Attention of many rows on Hopper: tiles of 128 queries, whose products use wgmma and whose keys
+// and values are copied by a tensor map (tma.h). The arithmetic, and so the bits, are those of
 // attention_tile.cuh.
 //
-// One warp has a chunk of keys, then one of values, copied into the stages of two rings as they
-// become empty. Two warpgroups have 64 queries each, and products under way while they make weights
-// of scores: their own, and the other one's. A KV block, or the part of it that goes into a chunk,
-// is a box of the map.
+// One warp copies chunks of keys and of values in turn into the stages of two rings as they become
+// empty. Two warpgroups have 64 queries each. While a warpgroup turns scores into weights, its own
+// products and those of the other warpgroup are under way. A box of the map is a KV block, or the
+// part of it that fits a chunk.
 //
-// What is rare is left to the kernel on mma.sync, which is launched behind this one: an item where
-// some queries see a value that is not finite, and others do not.
+// The mma.sync kernel, which is launched after this one, handles the rare items in which only some
+// of the queries see a value that is not finite.
 #pragma once
 
 #include "cuda/attention/kv_tma.cuh"
@@ -18,14 +18,14 @@ namespace {
 
 #ifdef PB_HAS_WGMMA
 
-// Of a thread: blocks begin with 168 for each, which is what 384 threads may have.
+// Registers per thread. A block starts with 168 for each thread, the maximum for 384 threads.
 constexpr int kCopyingKvRegisters = 24;
 constexpr int kAttendingRegisters = 240;
 static_assert(kAttendingRegisters * kTmaGroups * 128 + kCopyingKvRegisters * 128 <=
               168 * kTmaAttentionThreads);
 
-// Attends to items. By a warpgroup. It has few registers to spare: what it can find again it does
-// not keep.
+// A warpgroup's loop over items. Registers are scarce, so that it recomputes cheap values instead
+// of storing them.
 template <typename Tile>
 class Attending {
  public:
@@ -42,11 +42,11 @@ class Attending {
     warp_.find_queries(p_, turn.item(p_));
     warp_.begin_total(shared_.totals);
     warp_.begin_segment();
-    wait_for_group(0);  // until nobody reads queries of the item before
+    wait_for_group(0);  // no warp reads the queries of the previous item any more
     load_queries(turn);
     fence_for_async_proxy();
     wait_for_group(1);
-    // Of the item's chunks, those that any of the warpgroup's queries sees.
+    // The chunks of the item that at least one of the warpgroup's queries sees.
     const ItemRange range(p_, turn.item(p_));
     const int item_chunk = range.begin / kChunk;
     const int item_end = (range.end + kChunk - 1) / kChunk;
@@ -63,7 +63,8 @@ class Attending {
  private:
   static constexpr bool kIsF16 = Tile::Kv::kIsF16;
 
-  // Stages of keys are before those of values. `ahead`: of the chunk whose values come next.
+  // The stages of keys come before those of values. `ahead` counts from the chunk whose values come
+  // next.
   static constexpr int kOfKeys = 0;
   static constexpr int kOfValues = kTmaAttentionStages;
   __device__ __forceinline__ int stage(int first, unsigned ahead) const {
@@ -75,7 +76,7 @@ class Attending {
   __device__ __forceinline__ void wait_for(int first, unsigned ahead) const {
     mbarrier_wait(shared_.full + stage(first, ahead), (n_done_ + ahead) / kTmaAttentionStages % 2);
   }
-  // The warp reads the stage no more.
+  // Marks a stage as empty for this warp.
   __device__ __forceinline__ void give_back(int first, unsigned ahead) const {
     __syncwarp();
     if (warp_.lane == 0) mbarrier_arrive(shared_.empty + stage(first, ahead));
@@ -86,13 +87,13 @@ class Attending {
     return shared_.q + group() * Tile::kBytes;
   }
 
-  // Twice for each item.
+  // Synchronises the warpgroup. Called twice per item, with parity 0 and then 1.
   __device__ __forceinline__ void wait_for_group(unsigned parity) {
     mbarrier_arrive(shared_.queries + group());
     mbarrier_wait(shared_.queries + group(), parity);
   }
 
-  // As load_queries() of attention_items.cuh, 16 bytes at a time.
+  // Does the work of load_queries() in attention_items.cuh, 16 bytes at a time.
   __device__ __forceinline__ void load_queries(const Turn& turn) {
     constexpr int kPieces = Tile::kDim / 8;
     const AttentionItem item = turn.item(p_);
@@ -121,7 +122,7 @@ class Attending {
     }
   }
 
-  // A chunk that none of the queries sees.
+  // Skips a chunk that none of the queries sees.
   __device__ __forceinline__ void pass_over() {
     wait_for(kOfKeys, 0);
     give_back(kOfKeys, 0);
@@ -130,8 +131,8 @@ class Attending {
     ++n_done_;
   }
 
-  // Chunks [chunk, end). While the scores of one become weights, products of the values before it
-  // are under way, but for those that end a segment.
+  // Attends to chunks [chunk, end). While the scores of a chunk become weights, the products of the
+  // values of the previous chunk are under way, except at the end of a segment.
   __device__ __forceinline__ void attend_chunks(const Turn& turn, int chunk, int end) {
     constexpr int kInSegment = kSegment / Tile::kChunk;
     begin_scores(0);
@@ -150,7 +151,7 @@ class Attending {
         wgmma_wait<1>(scores());
         give_back(kOfKeys, 1);
         warp_.scale_scores(p_.softcap, {});
-        if (warp_.all_see(chunk + 1)) {  // two copies: ptxas waits at once where there is one
+        if (warp_.all_see(chunk + 1)) {  // two copies: with one, ptxas inserts a wait here
           warp_.weigh_scores(factors);
         } else {
           warp_.hide_unseen(chunk + 1);
@@ -176,7 +177,7 @@ class Attending {
     warp_.end_segment(p_, turn.item(p_), turn.kv_head(p_), chunk / kInSegment);
   }
 
-  // Of a segment's first chunk.
+  // Computes the weights of a segment's first chunk.
   __device__ __forceinline__ void weigh(int chunk, float (&factors)[2]) {
     warp_.scale_scores(p_.softcap, {});
     warp_.hide_unseen(chunk);
@@ -204,7 +205,8 @@ class Attending {
     wgmma_commit();
   }
 
-  // Leaves the item to the other kernel where one of the values is not finite, and not seen by all.
+  // Issues the products of a chunk's values. Leaves the item to the mma.sync kernel if a value that
+  // only some queries see is not finite.
   __device__ __forceinline__ void begin_values(const Turn& turn, int chunk) {
     wait_for(kOfValues, 0);
     const unsigned char* const numbers = tile(kOfValues, 0);
@@ -230,10 +232,10 @@ class Attending {
   const AttentionParams& p_;
   const SharedTmaTiles& shared_;
   WarpTile<Tile> warp_;
-  unsigned n_done_ = 0;  // chunks
+  unsigned n_done_ = 0;  // chunks so far
 };
 
-// One block a multiprocessor. Takes items and kv heads in turn, as attend_items() does.
+// Runs one block per multiprocessor. Blocks take items and kv heads in turn, as in attend_items().
 template <typename Tile>
 __device__ __forceinline__ void attend_by_tma(const TmaAttentionParams& params) {
   constexpr int kFirstCopying = kTmaGroups * 128;
@@ -266,9 +268,10 @@ __device__ __forceinline__ void attend_by_tma(const TmaAttentionParams& params) 
 
 #define PB_ATTEND_BY_TMA(Kv, dim) attend_by_tma<TmaTile<Kv, dim>>(p)
 #elif defined(__CUDA_ARCH__)
-// No launch names these kernels here; an output that nobody writes would go unseen.
+// Not compiled for this architecture. The kernels trap, so that a wrong launch fails instead of
+// leaving the output unwritten.
 #define PB_ATTEND_BY_TMA(Kv, dim) __trap()
-#else  // nvcc's pass for the host
+#else  // nvcc's host pass
 #define PB_ATTEND_BY_TMA(Kv, dim)
 #endif
 

@@ -1,4 +1,4 @@
-// The copy of a KV block, in all layers.
+// The copy of a KV block in all layers.
 #pragma once
 
 #include "cuda/attention/params_attention.h"
@@ -17,14 +17,14 @@ __device__ __forceinline__ void copy_words(const unsigned char* from, unsigned c
   }
 }
 
-// Grid: any number of blocks, layers.
+// The grid is any number of blocks by the number of layers.
 PB_KERNEL(copy_block, CopyBlockParams, kCopyBlockThreads) {
   const int64_t layer = int64_t{blockIdx.y} * p.n_blocks;
   const unsigned char* const from = p.data + (layer + p.from) * p.block_bytes;
   unsigned char* const to = p.data + (layer + p.to) * p.block_bytes;
   if (p.block_bytes % 16 == 0) {
     copy_words<uint4>(from, to, p.block_bytes);
-  } else {  // of tiny models
+  } else {  // only in tiny models
     copy_words<unsigned char>(from, to, p.block_bytes);
   }
 }

@@ -1,4 +1,4 @@
-// The numbers that keys and values are kept as, and what tensor cores multiply them with.
+// The types of stored keys and values, and the types in which tensor cores multiply them.
 #pragma once
 
 #include "cuda/device_code/device_code.h"
@@ -31,7 +31,7 @@ struct F16Kv {
   using Number = uint16_t;
   static constexpr bool kIsF16 = true;
   static constexpr bool kScaled = false;
-  // What is finite and beyond the range of f16 is held at its end.
+  // Clamps finite numbers to the range of f16.
   static __device__ __forceinline__ float held(float x) {
     constexpr float kMost = 3.40282347e38f;
     if (x > 65504.0f && x <= kMost) return 65504.0f;
@@ -64,13 +64,15 @@ struct Int8Kv {
   }
 };
 
-// Whole number i of four in a word, exactly: 2^23 + 128 + number is built bit by bit.
+// Returns number i of the four int8 numbers in a word, exactly: the bits of 2^23 + 128 + number are
+// assembled, and the constant is subtracted.
 __device__ __forceinline__ float int8_of(unsigned word, int i) {
   const unsigned raised = (word ^ 0x80808080u) >> (8 * i) & 0xffu;
   return __int_as_float(static_cast<int>(0x4b000000u | raised)) - 8388736.0f;
 }
 
-// The pair of values of positions `position` and the next one, with zeros for what is not seen.
+// Returns the pair of values at `position` and the next one, with zeros where the position is not
+// seen.
 __device__ __forceinline__ unsigned seen_pair(unsigned pair, int position, int begin, int end) {
   if (position < begin || position >= end) pair &= 0xffff0000u;
   if (position + 1 < begin || position + 1 >= end) pair &= 0x0000ffffu;

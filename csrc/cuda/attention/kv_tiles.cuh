@@ -1,9 +1,9 @@
-// Keys and values on their way from their KV blocks to shared memory, a chunk of positions at a
+// Copies of keys and values from their KV blocks to shared memory, one chunk of positions at a
 // time.
 //
-// One copy is always under way while what came before it is multiplied: values while scores are
-// made of keys, the next keys while values are added up. int8 is copied as it is, and expanded to
-// bf16 in one tile, in which keys and values take turns.
+// One copy is always under way while earlier data is multiplied: values while scores are computed
+// from keys, and the next keys while values are added. int8 is copied unchanged and expanded to
+// bf16 in one tile, which keys and values use in turn.
 #pragma once
 
 #include "cuda/attention/attention_shared.h"
@@ -12,20 +12,22 @@
 namespace pb::cuda {
 namespace {
 
-// One shape of tile kernels: kWarpsM times 16 queries; the columns of values shared by kWarpsN
-// warps, which each make all scores of their queries.
+// A shape of tile kernels. A tile has 16 kWarpsM queries. The kWarpsN warps of a query share the
+// columns of its values, and each of them computes all of its scores.
 template <typename Kv_, int kPaddedDim, int kWarpsM_, int kWarpsN_>
 struct Tile {
   using Kv = Kv_;
   static constexpr int kDim = kPaddedDim;
   static constexpr int kChunk = chunk_of(kDim);
   static constexpr bool kTotalsInRegisters = is_wide(kDim);
-  // Of loops that load queries, that copy, and that make scores: with more it spills.
+  // Unrolls the loops that load queries, copy, and compute scores. Larger tiles would spill
+  // registers.
   static constexpr bool kMuchUnrolled = kWarpsM_ > 1 && kDim <= 128;
   static constexpr int kUnrolled = kMuchUnrolled ? 2 : 1;
   static constexpr int kUnrolledCopies = kMuchUnrolled ? 4 : 1;
   static constexpr int kUnrolledScores = kMuchUnrolled ? 8 : 1;
-  // Whether lanes hold the KV blocks of a chunk: where there are registers.
+  // True if lanes hold the KV block numbers of a chunk in registers, for tiles that have enough of
+  // them.
   static constexpr bool kHoldsBlocks = kMuchUnrolled || (kWarpsM_ == 1 && !kTotalsInRegisters);
   static constexpr int kWarpsM = kWarpsM_;
   static constexpr int kWarpsN = kWarpsN_;
@@ -35,7 +37,7 @@ struct Tile {
   static constexpr int kColumns = kDim / kWarpsN;
   static constexpr int kColumnTiles = kColumns / 8;
   static constexpr bool kDecideTogether = false;
-  // Where number `column` of a key or a value lies in shared memory.
+  // Returns the address of number `column` of a key or value in shared memory.
   static __device__ __forceinline__ const uint16_t* number(const uint16_t* tile, int position,
                                                            int column) {
     return tile + position * kStride + column;
@@ -44,7 +46,7 @@ struct Tile {
   static_assert(kDim % 16 == 0 && kColumns % 8 == 0 && kThreads >= 2 * kChunk);
 };
 
-// Keys and values of one sequence and kv head, and which of them any query of the tile sees.
+// The keys and values of one sequence and kv head, and the range of positions that the tile sees.
 template <typename Tile>
 class KvTiles {
  public:
@@ -65,7 +67,7 @@ class KvTiles {
     if constexpr (Tile::Kv::kScaled) scales_ = kv.scales + first_row;
   }
 
-  // Before the first chunk.
+  // Starts the copies of the first chunk.
   __device__ __forceinline__ void start(int chunk) {
     read_blocks(chunk);
     copy_keys(chunk);
@@ -77,7 +79,8 @@ class KvTiles {
     }
   }
 
-  // Until the chunk's keys, and all scales, are in shared memory, and nobody reads older ones.
+  // Waits until the chunk's keys and all its scales are in shared memory and no thread reads older
+  // ones, then starts the next copies.
   __device__ __forceinline__ void take_keys(int chunk, int end_chunk) {
     if constexpr (Tile::Kv::kScaled) {
       cp_async_wait<1>();
@@ -102,7 +105,8 @@ class KvTiles {
     cp_async_commit();
   }
 
-  // Until its values are, and nobody reads its keys.
+  // Waits until the chunk's values are in shared memory and no thread reads its keys, then starts
+  // the next copies.
   __device__ __forceinline__ void take_values(int chunk, int end_chunk) {
     if constexpr (Tile::Kv::kScaled) {
       cp_async_wait<1>();
@@ -118,14 +122,14 @@ class KvTiles {
     cp_async_commit();
   }
 
-  // After the last chunk: no copy is under way, and shared memory may be used again.
+  // Ends the loop after the last chunk: no copy is under way, and shared memory may be reused.
   __device__ __forceinline__ void finish() {
     cp_async_wait<0>();
     __syncthreads();
   }
 
  private:
-  // The row of a position, counted from the kv head's first one: of its key, or of its value.
+  // Returns the row of a position's key or value, counted from the kv head's first row.
   __device__ __forceinline__ int64_t row_of(int position, bool value) const {
     const int64_t block = block_table_[position >> block_shift_];
     return (2 * block + (value ? 1 : 0)) * value_rows_ + slot_of(position);
@@ -134,7 +138,7 @@ class KvTiles {
     return position & ((1 << block_shift_) - 1);
   }
 
-  // Loads the KV blocks of a chunk, long before its copies begin.
+  // Loads the KV block numbers of a chunk, long before its copies begin.
   __device__ __forceinline__ void read_blocks(int chunk) {
     if constexpr (Tile::kHoldsBlocks) {
 #pragma unroll
@@ -145,7 +149,8 @@ class KvTiles {
       }
     }
   }
-  // The KV block of position `at` of the chunk, 0 where nobody sees it. All lanes of a warp.
+  // Returns the KV block of position `at` of the chunk, or 0 if no query sees it. Called by all
+  // lanes of a warp.
   __device__ __forceinline__ int block_of(int at) const {
     int block = __shfl_sync(0xffffffffu, blocks_[0], at % 32);
     if constexpr (kBlocksHeld == 2) {
@@ -155,7 +160,7 @@ class KvTiles {
     return block;
   }
 
-  // Of each chunk its keys, then its values.
+  // Copies the keys of a chunk. Each chunk's keys are copied before its values.
   __device__ __forceinline__ void copy_keys(int chunk) {
     if constexpr (Tile::Kv::kScaled) {
       copy<Tile::kDim>(chunk, false, shared_.raw_keys);
@@ -172,22 +177,24 @@ class KvTiles {
     read_blocks(chunk + 1);
   }
 
-  // What nobody sees becomes zero, and is not read: its KV block may not be there.
+  // Copies a chunk of keys or values. Positions that no query sees are not read, because their KV
+  // blocks may not exist, and become zero.
   template <int kStride>
   __device__ __forceinline__ void copy(int chunk, bool value, Number* to) {
     constexpr int kPerPiece = 16 / static_cast<int>(sizeof(Number));
-    constexpr int kPieces = Tile::kDim / kPerPiece;  // of a row
+    constexpr int kPieces = Tile::kDim / kPerPiece;  // per row
     const int thread = static_cast<int>(threadIdx.x);
     const int first = chunk * kChunk;
     if (head_dim_ % kPerPiece == 0) {
       constexpr int kTurns = kChunk * kPieces / Tile::kThreads;
-      static_assert(kChunk * kPieces % Tile::kThreads == 0);  // else lanes would be missing
+      static_assert(kChunk * kPieces % Tile::kThreads == 0);  // no lane is idle
       constexpr bool kSamePiece = Tile::kThreads % kPieces == 0;
-      const int of_block = 2 * value_rows_ * head_dim_;  // numbers, of a layer: they fit
+      // The numbers of a KV block in a layer; they fit into an int.
+      const int of_block = 2 * value_rows_ * head_dim_;
       const Number* const begin = numbers_ + (value ? value_rows_ * head_dim_ : 0);
 #pragma unroll kSamePiece ? Tile::kUnrolledCopies : Tile::kUnrolled
       for (int turn = 0; turn < kTurns; ++turn) {
-        // The thread has the same piece of a row in each turn, if threads are whole rows.
+        // If the threads cover whole rows, a thread copies the same piece of a row in each turn.
         const int i = thread + turn * Tile::kThreads;
         const int at =
             kSamePiece ? thread / kPieces + turn * (Tile::kThreads / kPieces) : i / kPieces;
@@ -205,7 +212,7 @@ class KvTiles {
       return;
     }
 #pragma unroll 1
-    for (int i = thread; i < kChunk * Tile::kDim; i += Tile::kThreads) {  // tiny models only
+    for (int i = thread; i < kChunk * Tile::kDim; i += Tile::kThreads) {  // only in tiny models
       const int position = first + i / Tile::kDim;
       const int d = i % Tile::kDim;
       const bool seen = position >= begin_ && position < end_ && d < head_dim_;
@@ -214,7 +221,7 @@ class KvTiles {
     }
   }
 
-  // Thread t's of the scales of keys (t < kChunk) and values.
+  // Loads one scale: thread t loads a key's scale if t < kChunk, else a value's scale.
   __device__ __forceinline__ float read_scale(int chunk) const {
     const int thread = static_cast<int>(threadIdx.x);
     const int position = chunk * kChunk + thread % kChunk;
@@ -223,7 +230,7 @@ class KvTiles {
   }
 
   __device__ __forceinline__ void expand(const int8_t* raw) {
-    constexpr int kWords = Tile::kDim / 4;  // of a row
+    constexpr int kWords = Tile::kDim / 4;  // per row
     const auto* words = reinterpret_cast<const unsigned*>(raw);
     [[maybe_unused]] constexpr int kUnrolled = Tile::kTotalsInRegisters ? 1 : 4;
 #pragma unroll kUnrolled
@@ -237,20 +244,20 @@ class KvTiles {
     }
   }
 
-  // Lanes hold the KV blocks of a chunk, that of one position each: read where they are needed,
-  // each copy would wait for the table first.
+  // Each lane holds the KV block of one position per 32 of the chunk. Without this, each copy would
+  // first wait for a load from the block table.
   static constexpr int kBlocksHeld = kChunk / 32;
 
   const SharedTile& shared_;
-  const Number* numbers_;  // of the kv head's first row, as are scales
+  const Number* numbers_;  // from the kv head's first row on, like scales_
   const float* scales_;
   const int32_t* block_table_;
-  int value_rows_;  // rows from a KV block's keys to its values
+  int value_rows_;  // number of rows from a KV block's keys to its values
   int begin_;
   int end_;
   int block_shift_;
   int head_dim_;
-  float scale_ = 0.0f;  // of the next chunk, until its keys are taken
+  float scale_ = 0.0f;  // of the next chunk, until take_keys() stores it
   int blocks_[kBlocksHeld];
 };
 

@@ -1,5 +1,6 @@
-// Keys and values on their way from their KV blocks to shared memory by a tensor map, for
-// attention_tma.cuh: tiles, the order in which blocks take them, and the warp that has them copied.
+// Copies of keys and values from their KV blocks to shared memory by a tensor map, for
+// attention_tma.cuh: the tiles, the order in which blocks process items, and the warp that issues
+// the copies.
 #pragma once
 
 #include "cuda/attention/attention_items.cuh"
@@ -22,13 +23,13 @@ struct TmaTile {
   static constexpr int kColumnTiles = kDim / 8;
   static constexpr int kThreads = kTmaGroups * 128;  // of both warpgroups
   static constexpr bool kTotalsInRegisters = false;
-  static constexpr bool kDecideTogether = true;  // a product is one of the whole warpgroup
-  static constexpr int kParts = kDim / 64;       // of 64 columns
+  static constexpr bool kDecideTogether = true;  // a wgmma product spans the whole warpgroup
+  static constexpr int kParts = kDim / 64;       // parts of 64 columns
   static constexpr int kPartBytes = kChunk * 128;
   static constexpr int kBytes = kParts * kPartBytes;
   static_assert(kDim % 64 == 0 && kChunk == 64 && kQueries == kChunk && !Kv::kScaled);
 
-  // Where 16 bytes from number `column` of a row on lie.
+  // Returns the offset in bytes of number `column` of a row; `column` is a multiple of 8.
   static __device__ __forceinline__ int byte_of(int row, int column) {
     return column / 64 * kPartBytes + swizzled<128>(row, column % 64 / 8);
   }
@@ -38,7 +39,7 @@ struct TmaTile {
   }
 };
 
-// What blocks take in turn: number i is item i / n_kv_heads for kv head i % n_kv_heads.
+// A block's unit of work: number i is item i / n_kv_heads for kv head i % n_kv_heads.
 struct Turn {
   int number;
 
@@ -50,8 +51,8 @@ struct Turn {
   }
 };
 
-// Calls take(turn) for each of the block's that sees something. They come longest first, so every
-// second round goes the other way, for each block to have as much to do.
+// Calls take(turn) for each of the block's turns that sees at least one position. Items are sorted
+// longest first, so every second round goes in the opposite direction to balance the blocks.
 template <typename Take>
 __device__ __forceinline__ void for_each_turn(const AttentionParams& p, Take take) {
   for (int round = 0;; ++round) {
@@ -66,7 +67,7 @@ __device__ __forceinline__ void for_each_turn(const AttentionParams& p, Take tak
   }
 }
 
-// Has keys and values copied. By one warp.
+// Issues the copies of keys and values. Run by one warp.
 template <typename Tile>
 class KvCopies {
  public:
@@ -85,7 +86,7 @@ class KvCopies {
     int chunk = range.begin / Tile::kChunk;
     int block = block_of(range, block_table, chunk);
     for (; chunk < end_chunk; ++chunk) {
-      const int next = block_of(range, block_table, chunk + 1);  // it is there when it is needed
+      const int next = block_of(range, block_table, chunk + 1);  // loaded before it is needed
       copy(range, chunk, block, kv_head, false);
       copy(range, chunk, block, kv_head, true);
       block = next;
@@ -96,7 +97,7 @@ class KvCopies {
   static constexpr int kChunkShift = 6;
   static_assert(Tile::kChunk == 1 << kChunkShift);
 
-  // Where the lane's box of the chunk begins, and whether any query sees some of it.
+  // Returns the first position of the lane's box of the chunk.
   __device__ __forceinline__ int position_of(int chunk) const {
     return chunk * Tile::kChunk + (lane_ << box_shift_);
   }
@@ -115,13 +116,13 @@ class KvCopies {
     const int first = chunk * Tile::kChunk;
     const int from = range.begin > first ? range.begin : first;
     const int until = range.end < first + Tile::kChunk ? range.end : first + Tile::kChunk;
-    // Values that nobody sees are to be zero; keys may be anything.
+    // Values that no query sees have to be zero; keys may be anything.
     const bool must_clear = value && until - from < Tile::kChunk;
     const int number = at_.stage + (value ? kTmaAttentionStages : 0);
     unsigned char* const stage = shared_.stages + number * Tile::kBytes;
     uint64_t* const full = shared_.full + number;
     uint64_t* const barrier = must_clear ? shared_.landed : full;
-    mbarrier_wait(shared_.empty + number, at_.parity ^ 1);  // the first time at once
+    mbarrier_wait(shared_.empty + number, at_.parity ^ 1);  // returns at once in the first phase
     if (lane_ == 0) {
       const int n_boxes = ((until - 1) >> box_shift_) - (from >> box_shift_) + 1;
       mbarrier_arrive_expect(barrier, static_cast<unsigned>(n_boxes * Tile::kParts * 128)
@@ -143,7 +144,7 @@ class KvCopies {
     if (value) at_.advance();
   }
 
-  // Makes all rows zero but [from, until), when they have been copied.
+  // Waits for the copy, then sets all rows to zero except [from, until).
   __device__ __forceinline__ void clear(unsigned char* stage, int from, int until, uint64_t* full) {
     mbarrier_wait(shared_.landed, landed_parity_);
     landed_parity_ ^= 1;
@@ -163,7 +164,7 @@ class KvCopies {
   RingPlace<kTmaAttentionStages> at_;
   unsigned landed_parity_ = 0;
   int lane_;
-  int box_shift_;  // rows of a box are 1 << this
+  int box_shift_;  // a box has 1 << box_shift_ rows
 };
 
 #endif  // PB_HAS_WGMMA

@@ -1,6 +1,5 @@
-// Rotary positions, norms of heads before them, and the write of a position's key and value.
-//
-// A warp has one head of one row: lane l the pairs (x[i], x[i + half]) for i = l, l + 32, ...
+// Norms and rotary positions of heads, and the store of a position's key and value. A warp has one
+// head of one row; lane l has the pairs (x[i], x[i + half]) for i = l, l + 32, ...
 #pragma once
 
 #include "cuda/attention/kv_numbers.cuh"
@@ -9,13 +8,13 @@
 namespace pb::cuda {
 namespace {
 
-// kMostPairs: of a lane.
+// The pairs of a lane, at most kMostPairs.
 template <int kMostPairs>
 struct HeadPairs {
   int lane;
   int half;  // head_dim / 2
   float low[kMostPairs];
-  float high[kMostPairs];  // beyond half: zero, as in low
+  float high[kMostPairs];  // zero beyond half, as in low
 
   __device__ __forceinline__ int index(int j) const { return lane + 32 * j; }
 
@@ -27,8 +26,8 @@ struct HeadPairs {
     }
   }
 
-  // x = (x - mean) / sqrt(mean of squares + eps) * weight + bias; of the root mean square, mean and
-  // bias are none.
+  // x = (x - mean) / sqrt(mean of squares + eps) * weight + bias. The root mean square norm has no
+  // mean and no bias.
   __device__ __forceinline__ void normalise(const HeadNorm& norm) {
     const float n = static_cast<float>(2 * half);
     if (norm.layer_norm != 0) {
@@ -62,8 +61,8 @@ struct HeadPairs {
     }
   }
 
-  // By the angle of each pair (Su et al., "RoFormer", 2021; the half-split order of Hugging Face).
-  // Every product and sum is rounded by itself.
+  // Rotates each pair by its angle (Su et al., "RoFormer", 2021; the half-split order of Hugging
+  // Face). Every product and sum is rounded separately.
   __device__ __forceinline__ void rotate(const float* cosines, const float* sines) {
 #pragma unroll
     for (int j = 0; j < kMostPairs; ++j) {
@@ -86,7 +85,7 @@ struct HeadPairs {
     }
   }
 
-  // Rounded by kPack, two numbers at once.
+  // Stores numbers rounded by kPack, two at a time.
   template <unsigned (*kPack)(float, float)>
   __device__ __forceinline__ void store_rounded(uint16_t* to) const {
 #pragma unroll
@@ -98,11 +97,11 @@ struct HeadPairs {
     }
   }
 
-  // Whole numbers by the greatest magnitude over 127. That is NaN where a number is not finite, for
-  // a sequence gone wrong is to be seen.
+  // Stores whole numbers, with the greatest magnitude over 127 as the scale. The scale is NaN if a
+  // number is not finite, so that the failure of a sequence stays visible.
   __device__ __forceinline__ void store_int8(int8_t* to, float* scale_to) const {
     float top = 0.0f;
-    float nothing = 0.0f;  // NaN of what is infinite or NaN
+    float nothing = 0.0f;  // becomes NaN if a number is infinite or NaN
 #pragma unroll
     for (int j = 0; j < kMostPairs; ++j) {
       const float a = low[j] < 0.0f ? -low[j] : low[j];
@@ -122,7 +121,7 @@ struct HeadPairs {
     }
   }
 
-  // The nearest whole number of [-127, 127], half-way the even one; NaN is 127.
+  // Returns the nearest whole number in [-127, 127], ties to even; NaN gives 127.
   __device__ __forceinline__ static int8_t nearest(float x) {
     x = x < 127.0f ? x : 127.0f;
     x = x > -127.0f ? x : -127.0f;
@@ -150,7 +149,7 @@ struct Int8Store {
   }
 };
 
-// Grid: rows, of which there may be fewer; the heads that are computed by four.
+// The grid is rows, of which there may be fewer, by groups of four of the computed heads.
 template <typename Store, int kPaddedDim>
 __device__ __forceinline__ void rope_and_store(const RopeStoreParams& p) {
   const int row = static_cast<int>(blockIdx.x);
