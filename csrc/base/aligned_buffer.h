@@ -1,5 +1,5 @@
-// Memory on a cache-line boundary: zeroed and its own, on huge pages where it is large and the
-// system has them; or borrowed for reading.
+// A buffer on a cache-line boundary. It owns zeroed memory, in huge pages if it is large and the
+// system has them, or borrows memory for reading.
 #pragma once
 
 #include <cstddef>
@@ -30,15 +30,15 @@ class AlignedBuffer {
     void* p = allocate(alignment, rounded);
     if (p == nullptr) throw std::bad_alloc();
 #ifdef __linux__
-    // Whole ones only: of the last one, most could be memory that nobody uses.
+    // Only whole huge pages: most of a partial last one could be unused memory.
     if (alignment == kHugePage) madvise(p, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
 #endif
     std::memset(p, 0, bytes);
     data_.reset(static_cast<std::byte*>(p));
   }
 
-  // Somebody else's memory, on a cache-line boundary too, that `owner` keeps alive. It may be
-  // mapped read-only: such a buffer is to be const from here on.
+  // Borrows memory on a cache-line boundary that `owner` keeps alive. The memory may be mapped
+  // read-only, so the buffer must be treated as const.
   static AlignedBuffer borrowed(const std::byte* data, size_t bytes,
                                 std::shared_ptr<const void> owner) {
     AlignedBuffer buffer;

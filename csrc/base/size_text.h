@@ -1,4 +1,4 @@
-// Sizes of memory, as messages say them.
+// Formats sizes of memory for messages.
 #pragma once
 
 #include <cstddef>

@@ -21,7 +21,7 @@ namespace py = pybind11;
 namespace pb::bindings {
 namespace {
 
-// Which of them a field may be, EngineOptions::validate says.
+// Accepts every dtype name; EngineOptions::validate() checks which of them the field allows.
 DType to_dtype(const std::string& field, const std::string& name) {
   for (const DType t : kAllDTypes) {
     if (name == dtype_name(t)) return t;

@@ -1,4 +1,4 @@
-// What module.cc calls, one function a file.
+// The functions that module.cc calls: each adds the definitions of one file to the module.
 #pragma once
 
 #include <pybind11/pybind11.h>

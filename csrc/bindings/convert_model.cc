@@ -53,7 +53,8 @@ std::string described(const py::array& array) {
          py::str(array.dtype()).cast<std::string>();
 }
 
-// Of weights in blocks: rows of bytes that follow one another, whole blocks each.
+// Fills the view of a weight in blocks. The array has contiguous rows of bytes, each of whole
+// blocks.
 void view_blocks(const py::array& array, TensorView& view) {
   const auto block = static_cast<py::ssize_t>(block_bytes(view.dtype));
   if (array.dtype().kind() != 'u' || array.itemsize() != 1 || array.ndim() != 2 ||
@@ -139,7 +140,7 @@ int64_t promised_size(py::handle value, int64_t low, const std::string& name) {
   }
 }
 
-// Which input each column is of; what they say is checked where weights are loaded.
+// Returns the input that each column multiplies. The values are checked when weights are loaded.
 std::shared_ptr<const std::vector<int32_t>> order_of(const std::string& name, py::handle value) {
   if (!py::isinstance<py::array>(value)) {
     refuse("tensor '" + name + "' has an order of its inputs that is no numpy array");

@@ -1,4 +1,4 @@
-// How much KV an engine has where nobody says: n_ctx="auto".
+// Chooses the number of KV blocks by the free memory, for n_ctx="auto".
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@ namespace pb {
 
 inline constexpr int kMostContext = 1 << 26;  // tokens of KV, however much memory there is
 
-// Tokens of KV below which an engine is of little use: less is not chosen.
+// The minimum number of tokens of KV that n_ctx="auto" chooses.
 inline constexpr int kLeastAutoContext = 512;
 
 struct ContextMemory {
   size_t memory = 0;                    // bytes that KV may take
-  std::function<size_t(int)> bytes_of;  // what so many blocks take; more blocks take no less
+  std::function<size_t(int)> bytes_of;  // bytes of a number of blocks; it never decreases
   int block_size = 0;                   // positions
   int n_sequences = 0;
   int n_positions = 0;  // that the model has

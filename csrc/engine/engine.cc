@@ -193,8 +193,8 @@ std::unique_ptr<KvCache> Engine::empty_kv() {
                                    });
 }
 
-// What may be wrong is made anew, not mended. Keys and values need no wiping: nothing reads a block
-// that was not written since it was taken.
+// Rebuilds the KV bookkeeping from scratch instead of repairing it. Keys and values need no wiping:
+// nothing reads a block that was not written since it was taken.
 void Engine::restart() {
   auto kv = empty_kv();
   backend_->restart();

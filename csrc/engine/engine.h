@@ -93,8 +93,8 @@ class Engine {
 
   // One forward pass over ragged rows: appends every entry's tokens and samples a token for each
   // that wants logits, in the order of the entries. A sequence whose logits are not finite has a
-  // Sample with `failure` set; its tokens are appended like all others'. Of draft tokens those that
-  // are accepted are appended, and a token is sampled after each; a failure ends the sequence's
+  // Sample with `failure` set; its tokens are appended like all others'. Accepted draft
+  // tokens are appended, and a token is sampled after each of them; a failure ends the sequence's
   // samples. Log-probabilities and embeddings are written to the entries' `logprobs` and
   // `embedding`; an entry without an answer has a Sample with `failure` after all that are sampled.
   // masks: holds the entries' masks, and is waited for before anything is sampled; null where no
@@ -121,7 +121,7 @@ class Engine {
   const KvCache& kv() const { return *kv_; }
   const Backend& backend() const { return *backend_; }
   const EngineStatistics& statistics() const { return statistics_; }
-  // Whether steps may have drafts: recurrent layers cannot go back to before a token.
+  // True if steps may have drafts. A recurrent layer cannot return to its state before a token.
   bool takes_drafts() const { return config_.recurrent_layers.empty(); }
   int max_sequence_length() const { return kv_->max_length(); }
   size_t weight_bytes() const { return weights_.bytes(); }
@@ -152,7 +152,7 @@ class Engine {
   void check_tokens(std::span<const int32_t> tokens, const char* field = "tokens") const;
   void check_sequence(int seq_id) const;
 
-  // What a call does with the logits of its wanted rows.
+  // The use that a call makes of the logits of its wanted rows.
   struct LogitsUse {
     bool samples = false;               // makes samples_ of them
     float* out = nullptr;               // (wanted rows, vocab_size), or null
@@ -164,15 +164,15 @@ class Engine {
   template <typename OnTile>
   void run(std::span<const StepEntry> entries, LogitsUse use, OnTile on_tile);
 
-  // What is to be sampled or scored after each wanted row of the ubatch.
+  // Returns the sampling or scoring request of each wanted row of the ubatch.
   std::span<const SampleRequest> requests_of(std::span<const StepEntry> entries);
 
-  // Has the wanted rows of the planned ubatch go through the head, sampled and copied as `use`
-  // says.
+  // Computes the logits of the wanted rows of the planned ubatch, and samples and copies them as
+  // `use` says.
   void compute_logits(size_t n_rows, LogitsUse use);
 
-  // on_sample(entry index, row's offset in the entry, Sample) for the samples of the ubatch, in
-  // order. Those after a draft token that was wrong are left out.
+  // Calls on_sample(entry index, row's offset in the entry, Sample) for the samples of the ubatch,
+  // in order. Samples after a rejected draft token are left out.
   template <typename OnSample>
   void for_samples(std::span<const StepEntry> entries, OnSample on_sample);
 

@@ -16,8 +16,8 @@ namespace pb {
 
 class GuardedEngine {
  public:
-  // What can be asked at any time without waiting for a call in progress: as of the last call that
-  // ended.
+  // Counters that can be read at any time without waiting for a call in progress. They are those of
+  // the end of the last call.
   struct Counters {
     int kv_free_blocks = 0;
     int kv_cached_blocks = 0;

@@ -16,10 +16,10 @@ enum class Pooling { kNone, kMean, kFirst, kLast };
 // Tokens to append to one sequence. `wants_logits`: compute the logits of the last of them, to
 // sample the token after it or to return them.
 //
-// The last n_draft tokens are a draft of what will be sampled. Logits are computed for all of them
-// and for the token before them. A draft token is accepted, and appended, if it equals the token
-// sampled before it; the first that does not is given up with all after it. So the sampled tokens
-// are those that steps of one token each would sample.
+// The last n_draft tokens are a draft of the tokens that will be sampled. Logits are computed for
+// all of them and for the token before them. A draft token is accepted, and appended, if it equals
+// the token sampled before it. The first rejected draft token and all after it are dropped, so the
+// sampled tokens are those that steps of one token each would sample.
 //
 // Instead of sampling, an entry may want log-probabilities of given tokens, one after each of its
 // last rows (targets), with those of the likeliest tokens there (n_top), and its rows pooled into
@@ -53,7 +53,7 @@ struct StepEntry {
   bool wants_scores_or_embedding() const { return !targets.empty() || pooling != Pooling::kNone; }
 };
 
-// What was sampled for one sequence, or why nothing could be sampled, scored or pooled.
+// The sample of one sequence, or the reason why nothing could be sampled, scored or pooled.
 struct StepSample {
   int seq_id = 0;
   Sample sample;

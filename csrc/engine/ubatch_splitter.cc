@@ -54,7 +54,8 @@ bool UbatchSplitter::next() {
   return batch_.n_rows > 0;
 }
 
-// Whether the ubatch has room for rows of the next entry: for all of them where it is kept whole.
+// Returns true if the ubatch has room for rows of the next entry: for all of them if entries are
+// kept whole.
 bool UbatchSplitter::fits_next() const {
   const size_t wanted = keeps_whole_ ? entries_[entry_].tokens.size() : 1;
   return tokens_.size() + wanted <= n_ubatch_;

@@ -1,4 +1,4 @@
-// Cuts the ragged rows of a step into physical passes of at most n_ubatch rows.
+// Splits the ragged rows of a step into ubatches: physical passes of at most n_ubatch rows.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@ namespace pb {
 
 // Some rows of a ubatch.
 struct UbatchRows {
-  std::vector<int32_t> rows;     // which they are
-  std::vector<int32_t> entries;  // whose
-  std::vector<int32_t> offsets;  // which of the entry's tokens
+  std::vector<int32_t> rows;     // numbers of the rows in the ubatch
+  std::vector<int32_t> entries;  // index of the row's entry
+  std::vector<int32_t> offsets;  // index of the row's token in its entry
 
   size_t size() const { return rows.size(); }
   void reserve(size_t n);
@@ -24,15 +24,15 @@ struct UbatchRows {
   void push_back(size_t row, size_t entry, size_t offset);
 };
 
-// Ubatches in the order of the entries, each full but the last; the rows of one entry may lie in
-// several, unless entries are kept whole: no entry may then have more than n_ubatch rows. Allocates
-// only when made.
+// Fills ubatches in the order of the entries; all but the last are full. The rows of one entry may
+// be split among several ubatches, unless entries are kept whole: then no entry may have more than
+// n_ubatch rows. Only the constructor allocates.
 class UbatchSplitter {
  public:
   UbatchSplitter(int n_ubatch, bool keeps_whole);
 
   // Starts over. `entries` are reserved in `kv`; both must live, and `kv` stay as it is, until the
-  // last ubatch is done with.
+  // last ubatch is computed.
   void start(std::span<const StepEntry> entries, const KvCache& kv);
 
   // Moves to the next ubatch; false when there is none. The first is reached by the first call.
@@ -54,8 +54,8 @@ class UbatchSplitter {
   bool keeps_whole_;
   std::span<const StepEntry> entries_;
   const KvCache* kv_ = nullptr;
-  size_t entry_ = 0;         // the one whose rows come next
-  size_t entry_offset_ = 0;  // rows of it that are done
+  size_t entry_ = 0;         // the entry whose rows come next
+  size_t entry_offset_ = 0;  // rows of that entry in earlier ubatches
 
   std::vector<int32_t> tokens_;     // (rows of the ubatch)
   std::vector<int32_t> positions_;  // (rows of the ubatch)

@@ -1,7 +1,7 @@
 // The states of KV blocks: free, cached or used, and which cached block is evicted for a new one.
 //
 //   free      nobody holds it, and its content is not kept
-//   cached    nobody holds it, and its content may be asked for again; the least recently used is
+//   cached    nobody holds it, and its content may be found again; the least recently used block is
 //             evicted first
 //   used      held `refcount` times
 //
@@ -34,7 +34,7 @@ class BlockPool {
   // Adds a holder to a used or cached block.
   void retain(int block);
 
-  // What becomes of a block that nobody holds any more.
+  // The state of a block after its last holder has released it.
   enum class Keep {
     kNot,    // free
     kShort,  // cached, as the oldest: the next that is evicted

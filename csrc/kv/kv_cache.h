@@ -6,7 +6,7 @@
 //
 // Layers are in groups (layer_groups.h). A sequence has a block table for each group, all equally
 // long; each group has a pool of its own. Group 0 keeps all blocks. A group with a window keeps
-// those that the sequence's next token sees some of, and gives the others back when tokens are
+// those that the sequence's next token sees some of, and frees the others when tokens are
 // committed: before that, a step may still be rolled back.
 //
 // A block is in exactly one of three states:
@@ -15,16 +15,18 @@
 //             a group with a window, those that were given back before all others
 //   used      refcount > 0 (in the index or not)
 // so free + cached + used = total, and idle means used = 0. A block of a group with a window is in
-// the index as the companion of the block of group 0 for the same tokens (kv_group_mapping.h).
+// the index if a block of group 0 is mapped to it (kv_group_mapping.h).
 //
 // Invariants, which check_integrity() verifies:
 //   - Every block that a sequence fills, and has not given back, is in the index under the
 //     sequence's tokens. A last block that it fills in part may be in the index too (after
 //     seq_remove) and may be shared; reserve() copies it before anything is written to it.
-//   - Whoever holds a block of group 0 holds the blocks before it, and releases them after it. So
+//   - A holder of a block of group 0 also holds the blocks before it, and releases them after it.
+//   So
 //     an evicted block has no child left in the index: leaves are evicted before their parents.
-//   - Whoever holds a block of another group that is in the index holds its companion. So only
-//     cached blocks leave the index with their companions.
+//   - A holder of a block of another group that is in the index also holds the block of group 0
+//   that
+//     is mapped to it. So only cached blocks leave the index with their mapped blocks.
 //   - A block of states (layer_groups.h) is written to by the reservation that took it, and by no
 //     other: each one takes a block for the states after its tokens, where the last block that the
 //     sequence has is partly filled too, and reads that.
@@ -194,7 +196,7 @@ class KvCache {
 
   bool is_state(int group) const { return groups_[static_cast<size_t>(group)].is_state; }
   bool is_indexed(int group, int block) const;
-  void leave_index(int group, int block);  // a block of group 0 with its companions
+  void leave_index(int group, int block);  // a block of group 0 with its mapped blocks
   int take_block(int group);               // and forgets what the index held there
   void release_block(int group, int block, BlockPool::Keep keep = BlockPool::Keep::kLong);
   int copy_of(int group, int block);  // a block taken for a copy of it; throws as CopyBlock does

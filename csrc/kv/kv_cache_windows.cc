@@ -1,5 +1,5 @@
-// What KvCache does about the windows of groups of layers: which blocks a sequence needs to go on,
-// where it gets them from, and which it gives back.
+// The sliding windows of KvCache's groups: finds the blocks that a sequence needs to continue,
+// takes them from the index, and frees the blocks that have left the window.
 
 #include <algorithm>
 #include <string>
@@ -21,7 +21,7 @@ int KvCache::block_at(const Sequence& sequence, int group, int i) const {
   return mapping(group).block_of(sequence.tables[0].blocks[at]);
 }
 
-// Whether every group has what the token after the first n_tokens of a sequence sees.
+// Returns true if every group has the blocks that the token after the first n_tokens sees.
 bool KvCache::has_windows_at(const Sequence& sequence, int n_tokens) const {
   const int n_blocks = blocks_for(static_cast<size_t>(n_tokens));
   for (int group = 1; group < n_groups(); ++group) {
@@ -48,9 +48,9 @@ void KvCache::throw_window_gone(const char* argument, int seq_id, int n_tokens) 
 }
 
 // How many blocks of group 0, the first ones of a chain in the index, a sequence can start with:
-// every group has the companions that the next token sees.
+// every group has the mapped blocks that the next token sees.
 size_t KvCache::n_usable(std::span<const int32_t> chain) {
-  std::ranges::fill(runs_, 0);  // companions that lie before a place without a gap
+  std::ranges::fill(runs_, 0);  // mapped blocks that precede a position without a gap
   int best = 0;
   for (int n = 1; n <= static_cast<int>(chain.size()); ++n) {
     bool is_usable = true;
@@ -96,8 +96,8 @@ void KvCache::take_back(Sequence& sequence, int n_tokens) {
   }
 }
 
-// What was given back is evicted first: it is of use to a sequence that parts from this one here,
-// or comes back to this place, and to no other.
+// Freed blocks are evicted first. They are useful only to a sequence that diverges from this one
+// here, or that returns to this position.
 void KvCache::give_back(Sequence& sequence) {
   for (int group = 1; group < n_groups(); ++group) {
     Table& table = sequence.tables[static_cast<size_t>(group)];

@@ -1,9 +1,9 @@
-// Which block of a windowed group goes with which block of group 0: the one that holds the keys and
-// values of the same tokens, after the same tokens, for the group's layers.
+// Maps the blocks of group 0 to the blocks of a windowed group that hold the keys and values of the
+// same tokens, after the same tokens, for that group's layers.
 //
-// A block of group 0 in the prefix index says which tokens those are, so that a windowed group
-// needs no index of its own: its block is found through its companion there, and is worth nothing
-// without it. A block of group 0 has at most one companion in a group, and the other way round.
+// The prefix index names the tokens of a block of group 0, so a windowed group needs no index of
+// its own: its blocks are found through the mapping, and are useless without the block of group 0.
+// A block of one group is mapped to at most one block of the other.
 #pragma once
 
 #include <cstddef>
@@ -16,22 +16,22 @@ class KvGroupMapping {
  public:
   static constexpr int kNone = -1;
 
-  // For n_blocks blocks of a windowed group beside n_full of group 0.
+  // Makes an empty mapping of n_full blocks of group 0 to n_blocks blocks of a windowed group.
   KvGroupMapping(int n_full, int n_blocks)
       : block_of_(static_cast<size_t>(n_full), kNone),
         full_of_(static_cast<size_t>(n_blocks), kNone) {}
 
-  // kNone where there is none.
+  // Return kNone for a block that is not mapped.
   int block_of(int full) const { return block_of_[static_cast<size_t>(full)]; }
   int full_of(int block) const { return full_of_[static_cast<size_t>(block)]; }
 
-  // Neither has a companion yet.
+  // Maps two blocks to each other, neither of which is mapped yet.
   void join(int full, int block) {
     block_of_[static_cast<size_t>(full)] = block;
     full_of_[static_cast<size_t>(block)] = full;
   }
 
-  // Takes a block of the windowed group from its companion. Does nothing where it has none.
+  // Removes a block of the windowed group from the mapping, if it is mapped.
   void part(int block) {
     const int full = full_of(block);
     if (full == kNone) return;

@@ -24,7 +24,7 @@ namespace {
 
 int wider(int window, int other) { return window == 0 || other == 0 ? 0 : std::max(window, other); }
 
-// Where the next layer of a group is, which its storage then has too.
+// Returns the place of the next layer of a group and adds the layer to the storage.
 LayerPlace next_place(LayerGroups& made, int group, const LayerKv& layer) {
   const auto fits = [&](const LayerStorage& storage) {
     return storage.group == group && storage.shape == layer.shape;

@@ -3,11 +3,11 @@
 //
 // Group 0 keeps every position of every sequence. It is there even where no layer is in it: its
 // blocks then take no memory, and only say which tokens a sequence has. Every other group has a
-// window and gives blocks back once no token to come can see them. A group whose pool would not be
-// smaller than that of group 0 is part of it, since giving back would gain nothing.
+// window and frees blocks once no later token can see them. A group whose pool would not be
+// smaller than that of group 0 is part of it, since freeing blocks would gain nothing.
 //
-// Layers of a group need not be of one shape. Those that are have a storage together, so that a
-// block of the group is a block of each of its storages, of the same number. A layer that reads the
+// Layers of a group may have different shapes. Layers of one shape share a storage, so that a block
+// of the group is the block of the same number in each of its storages. A layer that reads the
 // keys and values of an earlier one has no place of its own.
 //
 // Recurrent layers have a state instead of keys and values: a group of their own, whose block is
@@ -23,7 +23,7 @@
 
 namespace pb {
 
-// The most groups of layers that there are: pointers to block tables lie in arrays of so many.
+// The maximum number of groups: block table pointers are in arrays of this length.
 inline constexpr int kMostLayerGroups = 4;
 
 // The window of a group of recurrent layers: a token, and the one whose state it goes on from.
@@ -41,7 +41,7 @@ struct KvShape {
 struct LayerKv {
   int window = 0;  // positions that a token sees, itself included; 0 = all
   KvShape shape = {};
-  int read_from = -1;  // the earlier layer whose they are; -1 = its own
+  int read_from = -1;  // the earlier layer that it shares them with; -1 = its own
   int state_size = 0;  // floats of a recurrent layer's state; 0 = it has keys and values
 };
 
@@ -61,7 +61,7 @@ struct LayerStorage {
   int state_size = 0;  // floats of each layer's; 0 = keys and values
 };
 
-// Where the keys and values of a layer are: which storage's, and which of its layers.
+// The place of a layer's keys and values: the storage, and the layer in that storage.
 struct LayerPlace {
   int group = 0;
   int storage = 0;
@@ -74,7 +74,7 @@ struct LayerGroups {
   std::vector<LayerPlace> places;      // by layer
 };
 
-// What decides how many blocks a window needs.
+// The limits that decide how many blocks a window needs.
 struct LayerGroupLimits {
   int n_blocks = 0;    // of group 0
   int block_size = 0;  // positions

@@ -1,12 +1,11 @@
 // The content-addressed index of full KV blocks: finds the block that holds the keys and values of
 // given tokens after given tokens.
 //
-// What a block holds depends on its tokens, on all tokens before them and on the name space. The
-// last two are named by the block before it, its parent: a block is found by (parent, tokens), a
-// first block by (name space, tokens). A 64-bit hash, chained through the parents, only says where
-// to look; what is found there is compared, so two contents with one hash are never taken for each
-// other. Entries are linked through arrays as long as the pool: nothing is allocated after
-// construction.
+// The content of a block depends on its tokens, on all tokens before them and on the name space.
+// The previous block, its parent, identifies the last two: a block is found by (parent, tokens), a
+// first block by (name space, tokens). A 64-bit hash, chained through the parents, selects the
+// bucket; the tokens are compared, so two contents with the same hash are never confused. Entries
+// are linked through arrays as long as the pool: nothing is allocated after construction.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +46,7 @@ class PrefixIndex {
   // The tokens of a block that is in the index, block_size of them.
   std::span<const int32_t> tokens(int block) const;
 
-  // Whether the block that is in the index is what `find` would look for under this key.
+  // Returns true if the block, which is in the index, has this key.
   bool matches(int block, const NameSpace& name_space, int parent,
                std::span<const int32_t> tokens) const;
 

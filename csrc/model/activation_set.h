@@ -14,7 +14,7 @@ namespace pb {
 class ActivationSet {
  public:
   ActivationSet() = default;
-  // Of max_rows rows of `cols`. `backend` must outlive this.
+  // Makes an empty set, for max_rows rows of `cols` columns. `backend` must outlive this.
   ActivationSet(Backend& backend, int max_rows, int cols)
       : backend_(&backend), max_rows_(max_rows), cols_(cols) {
     which_.fill(kNone);
@@ -39,13 +39,15 @@ class ActivationSet {
     }
   }
 
-  // Those for weights of `dtype`, which has been added.
+  // The activations for weights of `dtype`, which has been added.
   Activations& of(DType dtype) { return all_[which_[static_cast<size_t>(dtype)]]; }
 
-  // Those in the order in which they come, before permute; where a matrix with an order was added.
+  // The activations in their original order, before permute(). They exist if a matrix with an order
+  // was added.
   Activations& plain() { return plain_; }
 
-  // What make(activations) makes of n_rows rows, as products with w take it. w has been added.
+  // Calls make(activations) for n_rows rows and returns them as products with w, which has been
+  // added, take them.
   template <typename Make>
   Activations& made_for(const Matrix& w, int n_rows, Make&& make) {
     Activations& out = of(w.dtype);
@@ -69,7 +71,7 @@ class ActivationSet {
 class ActivationsByWidth {
  public:
   ActivationsByWidth() = default;
-  // Of max_rows rows. `backend` must outlive this.
+  // Makes an empty set, for max_rows rows. `backend` must outlive this.
   ActivationsByWidth(Backend& backend, int max_rows) : backend_(&backend), max_rows_(max_rows) {}
 
   // Makes those for products with w. To be called for every matrix before made_for().

@@ -4,15 +4,15 @@
 // and a gated MLP (Touvron et al. 2023, arXiv:2302.13971; Jiang et al. 2023, arXiv:2310.06825; Qwen
 // team 2025, arXiv:2505.09388). Gemma 2 and 3: norms after the blocks too, soft caps (Gemma team
 // 2024, arXiv:2408.00118; 2025, arXiv:2503.19786). OLMo 2 and 3: norms after the blocks alone (OLMo
-// team 2024, arXiv:2501.00656). Gemma 4: shapes by layer, shared keys and values, inputs of layers
-// (PerLayerEmbeddings), experts beside an MLP. gpt-oss: sinks of attention, experts with biases
-// (OpenAI 2025, arXiv:2508.10925). Qwen 3.5: layers of the gated delta rule (ops/recurrent.h),
-// attention with a gate (Qwen team 2025, arXiv:2505.06708). LFM2: layers of short convolutions
-// (Liquid AI 2025, arXiv:2511.23404). Granite: scaled embedding, scores and logits. GPT-2: pre-norm
-// blocks with LayerNorm, learned positions and a plain GELU MLP (Radford et al. 2019). BERT: each
-// block is normed with what it is added to, x = norm(x + f(x)) (Devlin et al. 2019,
-// arXiv:1810.04805), computed as a norm in place before the next block; ModernBERT: attention to
-// both sides within windows (Warner et al. 2024, arXiv:2412.13663). What differs is data in
+// team 2024, arXiv:2501.00656). Gemma 4: shapes by layer, shared keys and values, per-layer
+// embeddings (PerLayerEmbeddings), experts beside an MLP. gpt-oss: sinks of attention, experts with
+// biases (OpenAI 2025, arXiv:2508.10925). Qwen 3.5: layers of the gated delta rule
+// (ops/recurrent.h), attention with a gate (Qwen team 2025, arXiv:2505.06708). LFM2: layers of
+// short convolutions (Liquid AI 2025, arXiv:2511.23404). Granite: scaled embedding, scores and
+// logits. GPT-2: pre-norm blocks with LayerNorm, learned positions and a plain GELU MLP (Radford et
+// al. 2019). BERT: each block is normed with what it is added to, x = norm(x + f(x)) (Devlin et al.
+// 2019, arXiv:1810.04805), computed as a norm in place before the next block; ModernBERT: attention
+// to both sides within windows (Warner et al. 2024, arXiv:2412.13663). All differences are data in
 // ModelConfig and Weights.
 #pragma once
 
@@ -32,7 +32,7 @@
 
 namespace pb {
 
-// What bounds the passes of a Forward.
+// The limits of the passes of a Forward.
 struct ForwardLimits {
   int n_ubatch = 0;     // rows of a pass
   int n_positions = 0;  // of a sequence

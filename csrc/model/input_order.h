@@ -7,7 +7,7 @@
 
 namespace pb {
 
-// Whether two tensors over one input take it in the same order.
+// Returns true if two tensors over one input take it in the same order.
 bool same_order(const TensorView& a, const TensorView& b);
 
 // The order as PackedMatrix has it; empty where there is none. Throws kModelFormat, naming the

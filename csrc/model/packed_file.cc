@@ -95,7 +95,7 @@ void PackedReader::check(const std::string& key) const {
   const bool is_ours = header.magic == kMagic && header.byte_order == kByteOrder &&
                        header.version == kPackedFileVersion;
   if (!is_ours) throw PackedFileError{"is no file of packed weights of this version"};
-  // What it should be is known but for its hash: nothing in it has to be believed.
+  // Every field but the hash is known beforehand, so the header is compared as a whole.
   const size_t payload_bytes = bytes.size() - sizeof(Header);
   const Header expected = header_for(key, payload_bytes, header.payload_hash);
   if (std::memcmp(&header, &expected, sizeof(Header)) != 0) {

@@ -40,13 +40,13 @@ class PackedReader {
 
   // Returns the next `bytes` of the walk. Throws PackedFileError where the file has fewer.
   AlignedBuffer take(size_t bytes);
-  // What put_flag wrote.
+  // Reads the flag that put_flag() wrote.
   bool take_flag() { return *take(1).as<std::byte>() != std::byte{0}; }
   // Throws PackedFileError where the file has more.
   void expect_end() const;
 
-  // Whether the buffers lie in the mapped file. Otherwise they are copies in huge pages: reading
-  // weights out of small ones costs a fifth of the memory's bandwidth.
+  // True if the buffers are parts of the mapped file. Otherwise they are copies in huge pages,
+  // because reading weights from small pages costs a fifth of the memory's bandwidth.
   bool is_mapped() const { return is_mapped_; }
 
  private:

@@ -43,14 +43,14 @@ using TensorMap = std::map<std::string, TensorView>;
 // Matrices over one input, whose outputs lie side by side: one where their dtypes allow it.
 using Matrices = std::vector<Matrix>;
 
-// Where packed weights are kept from one start to the next.
+// The place of packed weights between two starts.
 struct WeightsCache {
   std::string directory;  // that exists; empty = nowhere
   std::string name;       // of the model, which the file's name begins with
   std::string key;        // of the checkpoint's contents, and of the code that read it
 };
 
-// What a start did with the cache.
+// The use that a start made of the cache.
 struct CacheUse {
   std::string state = "off";  // "off" | "mapped" | "copied" | "written" | "failed"
   std::string problem;        // what went wrong on the way, for a warning; the weights are whole
@@ -79,21 +79,21 @@ struct BesideNorms {
   Norm experts_out;  // (hidden), of what the experts give
 };
 
-// What a layer does with its own input (PerLayerEmbeddings).
+// The weights of a layer that apply its per-layer embedding (PerLayerEmbeddings).
 struct PerLayerEmbeddingWeights {
   Matrix gate;     // (layer_input_size, hidden)
   Matrix proj;     // (hidden, layer_input_size)
   Norm post_norm;  // (hidden), of what is added
 };
 
-// Of which the layers' own inputs are made.
+// The tables that the per-layer embeddings are computed from.
 struct PerLayerEmbeddingTables {
   Matrix embedding;  // (vocab, n_layers * layer_input_size)
   Matrix proj;       // (n_layers * layer_input_size, hidden)
   Norm norm;         // (layer_input_size), of each layer's part of the projection, and of the sum
 };
 
-// What a recurrent layer has besides its products (DeltaLayer).
+// The weights of a GatedDeltaNet layer besides its products (DeltaLayer).
 struct DeltaWeights {
   Vector convolution;  // (conv_size, channels)
   Vector decay;        // (n_value_heads), below 0

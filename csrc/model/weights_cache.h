@@ -1,4 +1,4 @@
-// Where packed weights lie in a WeightsCache, and what their bytes depend on.
+// The file of packed weights in a WeightsCache, and its key.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,14 @@
 
 namespace pb {
 
-// All that the bytes of packed weights depend on.
+// Returns a text of everything that the bytes of packed weights depend on.
 std::string cache_key(const WeightsCache& cache, const TensorMap& tensors, DType dtype,
                       const Backend& backend);
 
 // The file of the weights with that key.
 std::string cache_path(const WeightsCache& cache, const std::string& key);
 
-// What all matrices take once they are packed, in bytes.
+// Returns the bytes of all matrices once they are packed.
 size_t packed_bytes(const TensorMap& tensors, DType dtype, const Backend& backend);
 
 }  // namespace pb

@@ -1,4 +1,4 @@
-// What is told about weights that are loaded: their matrices, dtypes and bytes.
+// Facts about loaded weights: their matrices, dtypes and bytes.
 
 #include <algorithm>
 #include <cstddef>

@@ -284,7 +284,7 @@ class WeightsLoader {
 
   DType dtype_of(const TensorView& view) const { return matrix_dtype(view, dtype_, backend_); }
 
-  // Of parts with one order.
+  // Makes one matrix of parts that have the same order.
   Matrix matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                 DType dtype) {
     PackedMatrix packed =
@@ -311,7 +311,7 @@ class WeightsLoader {
     return backend_.pack(views, biases, dtype);
   }
 
-  // What the backend packed at an earlier start.
+  // Reads a matrix that the backend packed at an earlier start.
   PackedMatrix packed_before(std::span<const TensorView> parts, std::span<const TensorView> biases,
                              DType dtype) {
     PackedMatrix m;
@@ -349,7 +349,7 @@ class WeightsLoader {
     return value;
   }
 
-  // What norms without a weight of its own.
+  // A norm without a weight in the checkpoint.
   Norm norm_of_ones(int size) {
     Norm n;
     n.eps = config_.norm_eps;

@@ -6,12 +6,12 @@
 // are, how threads share them, or what lies in padding.
 //
 // Time: operations take effect in the order of the calls, but a device may be at work on them long
-// after they have returned. What they write to the host's memory (sample, download) is there once
-// finish() has returned, and not before.
+// after they have returned. Results in the host's memory (sample, download) are valid once finish()
+// has returned, and not before.
 //
-// Errors: operations of a pass, from plan to copy_block, allocate nothing and throw nothing. What
-// goes wrong with them on a device is thrown by the next finish(); what the pass has computed is
-// worth nothing then. All others may throw.
+// Errors: operations of a pass, from plan to copy_block, allocate nothing and throw nothing. If one
+// of them fails on a device, the next finish() throws, and the results of the pass are invalid. All
+// others may throw.
 #pragma once
 
 #include <cstddef>
@@ -100,7 +100,7 @@ class Backend {
   // The widest heads that attention takes, and whether their size may be odd.
   virtual int max_head_dim() const { return std::numeric_limits<int>::max(); }
   virtual bool takes_odd_heads() const { return true; }
-  // Whether activations made for weights of dtype `a` serve those of `b` too.
+  // True if activations made for weights of dtype `a` can be used with weights of `b`, too.
   virtual bool shares_activations(DType a, DType b) const { return a == b; }
 
   // -- at load ------------------------------------------------------------------------------
@@ -113,14 +113,14 @@ class Backend {
   // The layout of what pack makes, its version included: where two backends say the same, one can
   // compute with what the other has packed.
   virtual std::string layout() const = 0;
-  // What pack makes of n_out rows of n_in.
+  // The sizes of the buffers that pack() makes of n_out rows of n_in.
   virtual MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype, bool coded) const = 0;
-  // Whether what pack makes of this dtype may be coded, or not, by what it holds.
+  // True if pack() may compress matrices of this dtype; whether it does depends on their numbers.
   virtual bool codes(DType) const { return false; }
   // Brings what pack made, now or at an earlier start, to the device.
   virtual Matrix place(PackedMatrix packed) = 0;
   virtual Vector make_vector(const TensorView& view) = 0;
-  // Of zeros.
+  // Makes a buffer of zeros.
   virtual Buffer make_buffer(size_t bytes) = 0;
   virtual Activations make_activations(int max_rows, int cols, DType weights) = 0;
   // inv_freq (head_dim / 2); factors (n_positions): of the cosines and sines of each position. A

@@ -23,7 +23,7 @@ class Buffer {
     return *this;
   }
 
-  // For a backend that computes in the host's memory. What is borrowed must only be read.
+  // For a backend that computes in the host's memory. A borrowed buffer must only be read.
   static Buffer on_host(AlignedBuffer memory) {
     if (!memory) return {};
     const auto owner = std::make_shared<AlignedBuffer>(std::move(memory));

@@ -1,18 +1,20 @@
-// The operations of recurrent layers: what they keep of a sequence is a state of fixed size. What
-// follows the sequence's last row of a block is kept in that block (kv/layer_groups.h).
+// The operations of recurrent layers, which keep a state of fixed size for a sequence. The state
+// after the sequence's last row of a block is kept in that block (kv/layer_groups.h).
 //
 // The gated delta rule (Yang, Kautz, Hatamizadeh 2024, arXiv:2412.06464). A layer has n_key_heads
 // heads of queries and keys, and n_value_heads of values, a multiple: several go with a key head
-// (DeltaShape). Of each row, in order of position:
+// (DeltaShape). Each row, in order of position, computes:
 //   q, k, v   = silu(convolution over the row and the conv_size - 1 rows before it)
 //   q, k      = q / |q| / sqrt(key_dim), k / |k|
-//   S         = exp(decay softplus(a + decay_bias)) S        of each value head, (key_dim,
-//   value_dim) S         = S + k (sigmoid(b) (v - S^T k))^T y         = RMSNorm(S^T q) silu(z)
+//   S         = exp(decay softplus(a + decay_bias)) S
+//   S         = S + k (sigmoid(b) (v - S^T k))^T
+//   y         = RMSNorm(S^T q) silu(z)
+// with S (key_dim, value_dim) of each value head.
 // The state is S of all value heads, then the inputs of the last conv_size - 1 rows.
 // Rows are computed one after another, whatever the pass: chunked forms of the rule would round
 // otherwise at every other chunk.
 //
-// The gated short convolution (LFM2: Liquid AI 2025, arXiv:2511.23404). Of each row:
+// The gated short convolution (LFM2: Liquid AI 2025, arXiv:2511.23404). Each row computes:
 //   y = c * convolution over u = b * x of the row and of the conv_size - 1 rows before it
 // The state is u of the last conv_size - 1 rows.
 #pragma once

@@ -1,4 +1,4 @@
-// What the operations of a backend work on.
+// The data that the operations of a backend work on.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ struct Matrix {
   // i32 (n_in): the input that each column multiplies, to be put there by permute before a product;
   // empty where columns lie as inputs do.
   Buffer order;
-  // Of bf16: whether it lies in fewer bits, of which a backend makes the same numbers.
+  // True if a bf16 matrix is compressed without loss.
   bool coded = false;
   // Where its outputs lie in rows that several matrices share: columns [first_out, first_out +
   // n_out) of n_beside; 0 of 0 where the rows are its own.
@@ -65,10 +65,10 @@ struct Norm {
   float sum_scale = 1.0f;
 };
 
-// What enters a matrix product: rows of `cols` numbers, rounded to what products of `dtype`
+// The input of a matrix product: rows of `cols` numbers, rounded to what products of `dtype`
 // weights take (f32 for f32, bf16 for bf16, what suits the backend for int8 and int4), in the
 // backend's layout. With kF32 that is plain: row r is the `cols` floats from data + r * row_stride.
-// What pads a row is zero.
+// The padding of a row is zero.
 struct Activations {
   int max_rows = 0;
   int cols = 0;

@@ -87,7 +87,7 @@ CpuTopology read_topology(const std::string& root, const std::vector<int>& allow
     core.is_efficient |= efficient.contains(cpu);
     fastest = std::max(fastest, core.capacity);
   }
-  // Where all are slow they are alike.
+  // If all CPUs are slow, they are equal.
   const auto n_slow = std::ranges::count_if(cores, [&](const auto& entry) {
     const Core& core = entry.second;
     return core.is_efficient || (core.capacity > 0 && core.capacity < kAboutAsFast * fastest);

@@ -16,8 +16,8 @@ struct CpuTopology {
 };
 
 // Reads what /sys says about the CPUs `allowed`, at least one. CPUs that are offline do not count.
-// What is missing or does not parse is passed over: then a CPU is a core of its own, and as fast as
-// the others.
+// Files that are missing or do not parse are ignored: then every CPU is a core of its own, and as
+// fast as the others.
 //   root  before "/sys": "" is the machine's own
 // https://docs.kernel.org/admin-guide/cputopology.html (core_cpus_list, online),
 // https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-devices-system-cpu (cpu_capacity)

@@ -1,5 +1,5 @@
-// What new_file.cc asks of the system: of POSIX in file_calls.cc, of Windows in
-// file_calls_win32.cc. Paths are UTF-8. What fails says why in errno.
+// The system calls of new_file.cc: file_calls.cc has them for POSIX, file_calls_win32.cc for
+// Windows. Paths are UTF-8. A call that fails sets errno.
 #pragma once
 
 #include <cstddef>

@@ -12,8 +12,8 @@
 
 namespace pb::file_calls {
 
-// Of its owner alone by the rights that it inherits from the user's folders: modes say nothing
-// here.
+// The file inherits the rights of the user's folders, so only its owner can read it. Windows
+// ignores POSIX modes.
 int open_new(const std::string& path) {
   return _wopen(wide(path).c_str(), _O_WRONLY | _O_CREAT | _O_EXCL | _O_BINARY | _O_NOINHERIT,
                 _S_IREAD | _S_IWRITE);

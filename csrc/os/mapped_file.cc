@@ -15,7 +15,7 @@
 namespace pb {
 namespace {
 
-// What makes an open file one that is not to be trusted or cannot be mapped; "" = nothing.
+// Returns the reason why an open file cannot be trusted or mapped, "" if there is none.
 std::string fault_of(const struct stat& status) {
   if (!S_ISREG(status.st_mode)) return "is not a plain file";
   if (status.st_uid != geteuid()) return "belongs to another user";
@@ -47,7 +47,7 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path, std:
   ::close(file);
   if (data == MAP_FAILED) return nullptr;
 #ifdef __linux__
-  // What is not in memory yet comes in as huge pages, where the file system has them.
+  // Pages that are not in memory yet are read as huge pages, if the file system supports them.
   madvise(data, static_cast<size_t>(status.st_size), MADV_HUGEPAGE);
 #endif
   return std::shared_ptr<const MappedFile>(

@@ -27,8 +27,8 @@ class MappedFile {
   // Reads bytes [begin, end) in and maps their pages, where the system can do so at once.
   void populate(size_t begin, size_t end) const;
 
-  // Whether most of what is mapped by now lies in huge pages, and so can be read as fast as other
-  // memory. It depends on the system: newer Linux kernels do so on most file systems.
+  // Returns true if most of the pages mapped so far are huge pages, which can be read as fast as
+  // other memory. Newer Linux kernels use huge pages on most file systems.
   bool in_huge_pages() const;
 
  private:

@@ -22,8 +22,8 @@ class Handle {
   HANDLE handle_;
 };
 
-// What makes an open file one that is not to be trusted or cannot be mapped; "" = nothing. Who may
-// write it is for the rights of its folder to say, which lies in the user's own by default.
+// Returns the reason why an open file cannot be trusted or mapped, "" if there is none. The
+// rights of its folder decide who may write it; by default that folder is in the user's own.
 std::string fault_of(HANDLE file, LARGE_INTEGER* size) {
   BY_HANDLE_FILE_INFORMATION about{};
   if (!GetFileInformationByHandle(file, &about) || !GetFileSizeEx(file, size)) {

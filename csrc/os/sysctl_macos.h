@@ -1,4 +1,4 @@
-// What macOS tells of the machine by name.
+// Reads facts about the machine by sysctl on macOS.
 #pragma once
 
 #ifdef __APPLE__

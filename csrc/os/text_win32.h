@@ -7,7 +7,7 @@ namespace pb {
 
 std::wstring wide(const std::string& utf8);
 
-// What GetLastError() names, for people.
+// Returns the message of GetLastError().
 std::string last_windows_error();
 
 }  // namespace pb

@@ -1,4 +1,4 @@
-// Samples of many rows by Samplers on the host, on any number of threads.
+// Samples many rows with Samplers on the host, on any number of threads.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@ class RowsToSample {
 
   bool begins_chain(size_t row) const { return row == first_ || !continues_draft(row); }
 
-  // Samples after all rows of the chain that begins with `row`. Where a draft token turns out to be
-  // wrong, the samples after it become failures that nobody computed.
+  // Samples all rows of the chain that begins with `row`. After a rejected draft token, the
+  // remaining samples of the chain are set to failures without being computed.
   void sample_chain(size_t row, Sampler& sampler) const;
 
  private:

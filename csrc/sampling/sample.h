@@ -1,4 +1,4 @@
-// What is asked of a row of logits, and what comes of it.
+// The request to sample or score a row of logits, and its result.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace pb {
 
 inline constexpr int32_t kNoToken = -1;
 
-// The failure of a sample that has no token to choose.
+// The failure if no token may be chosen.
 inline constexpr const char* kAllForbidden =
     "min_tokens and stop_token_ids, and the form where the output has one, forbid every token of "
     "the vocabulary";
@@ -21,9 +21,9 @@ struct SampleRequest {
   const Sampling* sampling = nullptr;      // how a token is sampled; null: `target` is scored
   std::span<const int32_t> history = {};   // the sequence's tokens before the step
   std::span<const int32_t> appended = {};  // its tokens in the step, up to the row
-  // The token after it, where that is a draft token; then the next request is that token's row.
+  // The draft token after the row, if there is one; then the next request is the row of that token.
   int32_t draft = kNoToken;
-  int32_t target = kNoToken;       // whose log-probability is asked for
+  int32_t target = kNoToken;       // the token to score
   int n_top = 0;                   // 0..kMaxLogprobs: likeliest tokens to report beside the target
   const uint32_t* mask = nullptr;  // (mask_words(vocab)): tokens that may be sampled; null: all
 };
@@ -33,7 +33,7 @@ struct TokenLogprob {
   float logprob = 0.0f;
 };
 
-// What a sample gave. Where `failure` is set it says in words why there is no token.
+// The result of a request. If there is no token, `failure` is the reason in words.
 struct Sample {
   const char* failure = nullptr;
   int32_t token = 0;
@@ -43,7 +43,7 @@ struct Sample {
   std::array<TokenLogprob, kMaxLogprobs> top{};  // likeliest first, of equals the lowest id first
 };
 
-// Whether the sequence goes on with its draft after this sample.
+// Returns true if the sample accepts the draft token of its request.
 inline bool confirms_draft(const Sample& sample, const SampleRequest& request) {
   return sample.failure == nullptr && sample.token == request.draft;
 }

@@ -10,9 +10,9 @@
 //   3. repetition penalty, over prompt and output: positive logits divided by it, others multiplied
 //      (Keskar et al. 2019, arXiv:1909.05858)
 //   4. presence and frequency penalty, over the output (OpenAI's API)
-//   5. stop ids forbidden while fewer than min_tokens tokens are sampled, and all tokens that a
-//   mask
-//      leaves out
+//   5. stop ids are forbidden while fewer than min_tokens tokens are sampled; so are all tokens
+//   that
+//      a mask excludes
 //   6. greedy: the largest logit, of equals the lowest id. Else:
 //   7. temperature
 //   8. top-k, then top-p (Holtzman et al. 2019, arXiv:1904.09751) of what is left, renormalised,
@@ -43,8 +43,8 @@ class Sampler {
                 std::span<const int32_t> history, std::span<const int32_t> appended,
                 const uint32_t* mask = nullptr);
 
-  // What a sample of `token` from logits (vocab_size) would say: its log-probability and those of
-  // the n_top likeliest tokens, or why none. Allocates nothing.
+  // Scores `token`: returns its log-probability under logits (vocab_size) and those of the n_top
+  // likeliest tokens, or a failure. Allocates nothing.
   Sample scored(std::span<const float> logits, int32_t token, int n_top = 0);
 
  private:

@@ -1,4 +1,4 @@
-// The distribution over tokens that logits say: the largest, weights, their sum, log-probabilities.
+// The softmax of logits: the largest logit, weights, their sum, log-probabilities.
 // Sums are in double and in an order fixed by token id.
 #pragma once
 

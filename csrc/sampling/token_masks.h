@@ -38,7 +38,7 @@ class TokenMasks {
     }
     opened_.notify_all();
   }
-  // Returns when the gate is open. What was written before is seen after.
+  // Returns when the gate is open. Writes before open() are visible afterwards.
   void wait() const {
     std::unique_lock lock(mutex_);
     opened_.wait(lock, [this] { return is_open_; });
