@@ -43,7 +43,7 @@ from .machine.cuda import CudaDevice, CudaInfo
 from .params import SamplingParams
 from .params.config import BLOCK_SIZE, BlockSize, CachePlace, ContextSize, EngineConfig
 from .scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult, TopLogprobs
-from .text.grammars import FormJob, OutputMatcher, StepMasks, after_step, before_step
+from .text.grammars import GrammarJob, OutputMatcher, StepMasks, after_step, before_step
 
 __all__ = ["Engine", "Progress"]
 
@@ -228,7 +228,7 @@ class Engine(_core.Engine):
         short, and InvalidRequestError. No entry is computed then.
         """
         if any(entry.matcher is not None for entry in plan.entries):
-            return self._step_with_forms(plan)
+            return self._step_with_grammars(plan)
         return self._step(plan.entries)
 
     def _step(
@@ -263,14 +263,14 @@ class Engine(_core.Engine):
         if self._step_masks is not None:
             self._step_masks.close()
 
-    def _step_with_forms(self, plan: StepPlan) -> StepResult:
+    def _step_with_grammars(self, plan: StepPlan) -> StepResult:
         """Run a step with structured outputs: threads fill their masks during the pass.
 
         Draft tokens that a grammar forbids are cut off before the pass, and tokens after the end
         of a structured output are cut off the result. A matcher that fails makes its own
         sequence fail.
         """
-        jobs: dict[int, FormJob] = {}
+        jobs: dict[int, GrammarJob] = {}
         first_rows: dict[int, int] = {}
         entries, n_rows = [], 0
         for entry in plan.entries:
@@ -294,7 +294,7 @@ class Engine(_core.Engine):
             result = self._step(entries, self._masks, first_rows)
         finally:
             filled.result()
-        return _with_forms(result, jobs)
+        return _with_grammars(result, jobs)
 
 
 def _block_size(model: LoadedModel, config: EngineConfig) -> int:
@@ -328,7 +328,7 @@ def _own_failure(why: str) -> str | PybatcherError:
     return InvalidRequestError(f"{why}; allow one more") if why == _core.ALL_FORBIDDEN else why
 
 
-def _with_forms(result: StepResult, jobs: dict[int, FormJob]) -> StepResult:
+def _with_grammars(result: StepResult, jobs: dict[int, GrammarJob]) -> StepResult:
     """Return the result after the matchers have followed the sampled tokens."""
     sampled, failed = dict(result.sampled), dict(result.failed)
     complete, forced = set(), {}

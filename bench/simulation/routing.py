@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pybatcher.ray.choice import ranked
 from pybatcher.ray.held_prefixes import HeldPrefixes
 from pybatcher.ray.prefix_index import PrefixIndex
+from pybatcher.ray.ranking import ranked
 
 __all__ = ["POLICIES", "Routing"]
 

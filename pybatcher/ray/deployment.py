@@ -10,8 +10,8 @@ from ..errors import ConfigError
 from ..errors.checks import OPTION, short
 from ..errors.distribution import install_extra
 from ..params.config import check_path, split_options
-from .choice import IMBALANCE
 from .handle_replicas import HandleReplicas
+from .ranking import IMBALANCE
 from .replicas import AHEAD
 from .replicated_batcher import ReplicatedBatcher
 

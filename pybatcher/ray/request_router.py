@@ -11,8 +11,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from .choice import IMBALANCE, ranked
 from .prefix_index import PrefixIndex
+from .ranking import IMBALANCE, ranked
 
 try:
     from ray.serve.request_router import RequestRouter

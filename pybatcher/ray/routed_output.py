@@ -37,7 +37,7 @@ from .replicas import (
     Routing,
     given_up,
 )
-from .room import Room
+from .retry_queue import RetryQueue
 
 __all__ = ["RoutedOutput"]
 
@@ -60,7 +60,7 @@ class RoutedOutput:
         entry: PendingGeneration,
         prefix: bytes,
         replicas: Replicas,
-        room: Room,
+        room: RetryQueue,
         telemetry: Telemetry,
         clock: Callable[[], float],
     ) -> None:
@@ -76,8 +76,8 @@ class RoutedOutput:
         # limits the time at a replica once the output is paused
         self._stay: asyncio.Timeout | None = None
         if entry.backpressure is not None:
-            entry.unwatch = entry.backpressure.watch(self._set_aside)
-        self._set_aside(entry.backpressure is not None and entry.backpressure.is_paused)
+            entry.unwatch = entry.backpressure.watch(self._set_paused)
+        self._set_paused(entry.backpressure is not None and entry.backpressure.is_paused)
 
     async def run(self) -> None:
         """Fill the entry's reply. Raises only the CancelledError of its own task."""
@@ -153,14 +153,14 @@ class RoutedOutput:
             self._stay = None
         return True
 
-    def _set_aside(self, aside: bool) -> None:
+    def _set_paused(self, paused: bool) -> None:
         """Have the output leave its replica soon because it is paused, or have it return."""
-        if aside:
+        if paused:
             self._is_read.clear()
         else:
             self._is_read.set()
         if self._stay is not None and not self._stay.expired():
-            self._stay.reschedule(self._loop.time() + _PATIENCE if aside else None)
+            self._stay.reschedule(self._loop.time() + _PATIENCE if paused else None)
 
     async def _serve(self) -> None:
         entry = self._entry

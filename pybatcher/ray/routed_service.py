@@ -22,10 +22,10 @@ from ..errors import BatcherClosedError, DeadlineExceededError, InvalidRequestEr
 from ..sidecar.protocol.codecs import Codec, codec_of
 from ..sidecar.replay.journal import PendingGeneration
 from ..sidecar.replay.remote_service import plain_fields
-from .of_all import answer_of, joined
+from .merged_answers import answer_of, merged
 from .prefix_hashes import prefix_hashes
 from .replicas import FULL, MOST_DEATHS, Message, ReplicaLostError, Replicas, given_up
-from .room import Room
+from .retry_queue import RetryQueue
 from .routed_output import RoutedOutput
 
 __all__ = ["RoutedService"]
@@ -47,7 +47,7 @@ class RoutedService(RunningService):
     def __init__(self, replicas: Replicas, telemetry: Telemetry) -> None:
         self._loop = asyncio.get_running_loop()
         self._replicas = replicas
-        self._room = Room()
+        self._room = RetryQueue()
         self._telemetry = telemetry
         self._clock = time.monotonic
         self._last_number = 0
@@ -95,7 +95,7 @@ class RoutedService(RunningService):
         answer: T
         if isinstance(question, _OF_ALL):
             messages = await self._replicas.ask_all(codec.method, params)
-            answer = joined(question, codec, messages)
+            answer = merged(question, codec, messages)
             return answer
         for _ in range(MOST_DEATHS):
             try:

@@ -42,10 +42,10 @@ from ..errors.distribution import version
 from ..params.config import SchedulerConfig, SupervisionConfig
 from ..params.embedding_defaults import EmbeddingDefaults
 from ..scheduling import Request
+from .answer_each import answer_each
 from .call_reader import CallReader, check_samples
 from .coordinator import Coordinator
 from .mailbox import Cancel, Close, HoldPrefix, ReleasePrefix, SharePrefix, WithdrawPrefix
-from .many import answer_each
 from .request_state import RequestState
 from .runtime import Runtime
 

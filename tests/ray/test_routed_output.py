@@ -283,7 +283,7 @@ async def test_a_short_pause_of_a_reader_moves_nothing(
         pass
     assert len(replicas.routings) == 1
     await until(lambda: not service._outputs)
-    assert output._set_aside not in backpressure._watchers, "an output that has ended watches on"
+    assert output._set_paused not in backpressure._watchers, "an output that has ended watches on"
 
 
 async def test_what_nobody_reads_from_the_beginning_is_not_sent(

@@ -56,7 +56,7 @@ class Entry:
     n_bytes: approximate memory of the call.
     seen_length: number of tokens it had when a worker last died with it; -1 if none did.
     backpressure: paused while the results are not read; None: reading is not watched.
-    told_aside: the pause state that the other end knows. told_lately: True shortly after a
+    sent_paused: the pause state that the other end knows. sent_lately: True shortly after a
         notification.
     timer: the timer of its deadline while it waits. unwatch: ends the watching of `backpressure`.
     """
@@ -70,8 +70,8 @@ class Entry:
     ended: bool = False
     seen_length: int = -1
     backpressure: Backpressure | None = None
-    told_aside: bool = False
-    told_lately: bool = False
+    sent_paused: bool = False
+    sent_lately: bool = False
     timer: TimerHandle | None = None
     unwatch: Callable[[], None] | None = None
 

@@ -33,7 +33,7 @@ from .poison import PoisonCalls
 __all__ = ["PendingCalls"]
 
 _RETRY_AFTER = 1.0  # seconds
-_ASIDE_PAUSE = 0.05  # seconds between two `aside` notifications of a call
+_NOTIFY_PAUSE = 0.05  # seconds between two `aside` notifications of a call
 
 _LOGGER = logging.getLogger("pybatcher")
 
@@ -160,7 +160,7 @@ class PendingCalls:
         self._bytes += entry.n_bytes
         self._journal[entry.number] = entry
         if entry.backpressure is not None:
-            entry.unwatch = entry.backpressure.watch(lambda _: self._tell_aside(entry))
+            entry.unwatch = entry.backpressure.watch(lambda _: self._send_paused(entry))
         self._is_idle.clear()
         if self._on_work is not None:
             self._on_work()
@@ -213,26 +213,26 @@ class PendingCalls:
             self._fail_unexpectedly(entry, defect)
         else:
             entry.starts += 1
-            entry.told_aside = entry.told_lately = False
-            self._tell_aside(entry)
+            entry.sent_paused = entry.sent_lately = False
+            self._send_paused(entry)
 
-    def _tell_aside(self, entry: Entry) -> None:
+    def _send_paused(self, entry: Entry) -> None:
         """Notify the other end of the call's pause state, if it has changed.
 
-        A client may change it at any rate; the other end is notified at most every `_ASIDE_PAUSE`.
+        A client may change it at any rate; the other end is notified at most every `_NOTIFY_PAUSE`.
         """
-        if entry.told_lately or entry.backpressure is None or entry.call_id is None or entry.ended:
+        if entry.sent_lately or entry.backpressure is None or entry.call_id is None or entry.ended:
             return
-        aside = entry.backpressure.is_paused
-        if self._link is None or aside == entry.told_aside:
+        paused = entry.backpressure.is_paused
+        if self._link is None or paused == entry.sent_paused:
             return
-        self._link.notify("aside", [entry.call_id, aside])
-        entry.told_aside, entry.told_lately = aside, True
-        self._loop.call_later(_ASIDE_PAUSE, self._tell_aside_again, entry)
+        self._link.notify("aside", [entry.call_id, paused])
+        entry.sent_paused, entry.sent_lately = paused, True
+        self._loop.call_later(_NOTIFY_PAUSE, self._send_paused_again, entry)
 
-    def _tell_aside_again(self, entry: Entry) -> None:
-        entry.told_lately = False
-        self._tell_aside(entry)
+    def _send_paused_again(self, entry: Entry) -> None:
+        entry.sent_lately = False
+        self._send_paused(entry)
 
     def _take(self, entry: PendingGeneration, delta: dict[str, Any]) -> None:
         """Process a delta of a call. An exception ends that call only."""

@@ -55,9 +55,9 @@ class InFlight:
         self.task: asyncio.Task[None] | None = None
         self.has_ended = False
 
-    def set_aside(self, aside: bool) -> None:
+    def set_paused(self, paused: bool) -> None:
         """Pause or resume the request as the client's `aside` notification says."""
-        if aside:
+        if paused:
             self.backpressure.pause(self.id)
         else:
             self.backpressure.resume(self.id)

@@ -240,7 +240,7 @@ class ServerSession(asyncio.Protocol):
                     request.acknowledge(params[1])
             elif method == "aside" and len(params) == 2:
                 if (asked := self._find(params[0])) is not None:
-                    asked.set_aside(ASKED.flag(params[1], "aside"))
+                    asked.set_paused(ASKED.flag(params[1], "aside"))
             elif method == "cancel":
                 self._cancel(params)
         except PybatcherError as error:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from .compiler import GrammarCompiler
-from .form_step import FormJob, after_step, before_step
+from .grammar_step import GrammarJob, after_step, before_step
 from .matcher import OutputMatcher
 from .step_masks import MaskMemory, StepMasks
 
 __all__ = [
-    "FormJob",
     "GrammarCompiler",
+    "GrammarJob",
     "MaskMemory",
     "OutputMatcher",
     "StepMasks",

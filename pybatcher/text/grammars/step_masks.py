@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
-from .form_step import FormJob
+from .grammar_step import GrammarJob
 from .matcher import ANY_TOKEN
 
 __all__ = ["MaskMemory", "StepMasks"]
@@ -16,7 +16,7 @@ __all__ = ["MaskMemory", "StepMasks"]
 _AT_ONCE = 2e-4  # seconds
 _DECAY = 0.8  # decay of the slowest time with each step
 
-_Job = tuple[FormJob, int]
+_Job = tuple[GrammarJob, int]
 
 
 class MaskMemory(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from pybatcher.ray import room as module
-from pybatcher.ray.room import Room
+from pybatcher.ray import retry_queue as module
+from pybatcher.ray.retry_queue import RetryQueue
 
 
 async def settle() -> None:
@@ -14,14 +14,14 @@ async def settle() -> None:
 
 
 async def test_nobody_waits_where_nobody_was_refused() -> None:
-    room = Room()
+    room = RetryQueue()
     await room.enter()
     room.try_next()
     await room.enter()
 
 
 async def test_those_that_wait_take_turns_and_a_refused_one_stays_first() -> None:
-    room, order = Room(), []
+    room, order = RetryQueue(), []
 
     async def one(name: str, refusals: int = 0, *, is_new: bool = True) -> None:
         if is_new:
@@ -46,7 +46,7 @@ async def test_those_that_wait_take_turns_and_a_refused_one_stays_first() -> Non
 
 
 async def test_a_cancelled_one_does_not_use_up_a_turn() -> None:
-    room = Room()
+    room = RetryQueue()
     first, second = (asyncio.create_task(room.refused()) for _ in range(2))
     await settle()
     second.cancel()
@@ -57,6 +57,6 @@ async def test_a_cancelled_one_does_not_use_up_a_turn() -> None:
 
 async def test_one_tries_again_after_a_while(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(module, "_PERIOD", 0.01)
-    room = Room()
+    room = RetryQueue()
     await asyncio.wait_for(asyncio.gather(*(room.refused() for _ in range(3))), 5)
     assert room._timer is None or not room._waiting

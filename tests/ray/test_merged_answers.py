@@ -6,7 +6,7 @@ import pytest
 
 from pybatcher.calls.questions import ListPrefixes, ReadHealth, RemovePrefix
 from pybatcher.errors import EngineFailedError, InvalidRequestError
-from pybatcher.ray.of_all import joined
+from pybatcher.ray.merged_answers import merged
 from pybatcher.sidecar.protocol.codecs import codec_of
 from pybatcher.sidecar.protocol.wire import error_to_wire
 
@@ -14,7 +14,7 @@ ERROR = ("error", error_to_wire(InvalidRequestError("there is no such prefix")))
 
 
 def answer(question: Any, *messages: tuple[str, Any]) -> Any:
-    return joined(question, codec_of(question), messages)
+    return merged(question, codec_of(question), messages)
 
 
 def health(status: str) -> tuple[str, Any]:

@@ -1,16 +1,16 @@
-"""`Room`: the queue of requests that full replicas have refused."""
+"""`RetryQueue`: the queue of requests that full replicas have refused."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 
-__all__ = ["Room"]
+__all__ = ["RetryQueue"]
 
 _PERIOD = 0.25  # seconds between tries, if no event of this process indicates a free place
 
 
-class Room:
+class RetryQueue:
     """The requests of one process that full replicas have refused, the longest waiting first.
 
     The first request tries again when another has ended or was accepted, as there may be room for

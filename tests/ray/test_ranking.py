@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybatcher.ray.choice import ranked
+from pybatcher.ray.ranking import ranked
 
 
 def test_the_longest_prefix_wins_among_replicas_that_are_nearly_as_free() -> None:

@@ -1,4 +1,4 @@
-"""`FormJob`: prepares structured outputs before a step, and advances them after it."""
+"""`GrammarJob`: prepares structured outputs before a step, and advances them after it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ...errors import InvalidRequestError, PybatcherError
 from ...errors.checks import short
 from .matcher import OutputMatcher
 
-__all__ = ["FormJob", "FormOutcome", "after_step", "before_step"]
+__all__ = ["GrammarJob", "GrammarOutcome", "after_step", "before_step"]
 
 
-class FormJob(NamedTuple):
+class GrammarJob(NamedTuple):
     """A sequence that samples in this step: its matcher, and the draft tokens that it allows.
 
     only: the only allowed token at each position, the first and those after the draft's tokens;
@@ -25,7 +25,7 @@ class FormJob(NamedTuple):
     only: tuple[int, ...]
 
 
-class FormOutcome(NamedTuple):
+class GrammarOutcome(NamedTuple):
     """The result for a sequence: tokens to keep, whether it is complete, forced tokens."""
 
     n_tokens: int
@@ -36,14 +36,14 @@ class FormOutcome(NamedTuple):
 
 def before_step(
     seq_id: int, matcher: OutputMatcher, output: Sequence[int], draft: tuple[int, ...]
-) -> FormJob:
+) -> GrammarJob:
     """Advance a matcher to the end of the output, and cut disallowed tokens off the draft."""
     matcher.follow(output)
     n_allowed, only = matcher.allowed(draft)
-    return FormJob(seq_id, matcher, draft[:n_allowed], tuple(only))
+    return GrammarJob(seq_id, matcher, draft[:n_allowed], tuple(only))
 
 
-def after_step(job: FormJob, tokens: Sequence[int]) -> FormOutcome:
+def after_step(job: GrammarJob, tokens: Sequence[int]) -> GrammarOutcome:
     """Advance a matcher by the sampled tokens, some of which may follow the structure's end."""
     error = job.matcher.error
     if not error:
@@ -54,7 +54,7 @@ def after_step(job: FormJob, tokens: Sequence[int]) -> FormOutcome:
             f"the form of this output asks for too much work, or cannot be followed: "
             f"{short(error)}; make it simpler"
         )
-        return FormOutcome(0, False, (), typed)
+        return GrammarOutcome(0, False, (), typed)
     if job.matcher.is_complete:
-        return FormOutcome(n_tokens, True, (), None)
-    return FormOutcome(n_tokens, False, job.matcher.forced(), None)
+        return GrammarOutcome(n_tokens, True, (), None)
+    return GrammarOutcome(n_tokens, False, job.matcher.forced(), None)

@@ -13,7 +13,7 @@ from pybatcher import EngineError, InvalidRequestError
 from pybatcher.calls.reply import Reply
 from pybatcher.calls.scores import Answer
 from pybatcher.scheduling import Request
-from pybatcher.serving.many import answer_each
+from pybatcher.serving.answer_each import answer_each
 
 
 class Queue:

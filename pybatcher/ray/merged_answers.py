@@ -1,4 +1,4 @@
-"""`joined`: combines the answers of all replicas into one. Pure."""
+"""`merged`: combines the answers of all replicas into one. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..sidecar.protocol.codecs import Codec
 from ..sidecar.protocol.wire import error_from_wire
 from .replicas import Message
 
-__all__ = ["answer_of", "joined"]
+__all__ = ["answer_of", "merged"]
 
 
 def answer_of(codec: Codec[Any], message: Message) -> Any:
@@ -25,7 +25,7 @@ def answer_of(codec: Codec[Any], message: Message) -> Any:
     return codec.answer_from_wire(value)
 
 
-def joined(question: Question[Any], codec: Codec[Any], messages: Sequence[Message]) -> Any:
+def merged(question: Question[Any], codec: Codec[Any], messages: Sequence[Message]) -> Any:
     """Return the answer to a question that was sent to all replicas.
 
     Statistics are summed. The health is that of the healthiest replica. For any other question it
