@@ -12,7 +12,7 @@
 namespace pb::cuda {
 namespace {
 
-constexpr size_t kAlignment = 256;      // of the parts of a weight
+constexpr size_t kAlignment = 256;      // alignment of the parts of a weight
 constexpr int kActivationPadding = 16;  // numbers
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -41,7 +41,7 @@ std::string CudaBackend::target() const {
 
 // -- at load ----------------------------------------------------------------------------------
 
-// Values, then scales, each on a multiple of kAlignment.
+// Packs a weight as values followed by scales; each part starts at a multiple of kAlignment.
 PackedMatrix CudaBackend::pack(std::span<const TensorView> parts,
                                std::span<const TensorView> biases, DType dtype) {
   int64_t n_out = 0;
@@ -118,7 +118,7 @@ Activations CudaBackend::make_activations(int max_rows, int cols, DType weights)
   return a;
 }
 
-// The numbers of the CPU's table: cosines are taken on the host.
+// Computes the same numbers as the CPU backend's table: cosines and sines are computed on the host.
 RopeTable CudaBackend::make_rope(std::span<const float> inv_freq, std::span<const float> factors) {
   const size_t half = inv_freq.size();
   std::vector<float> cosines(factors.size() * half);
@@ -130,8 +130,8 @@ RopeTable CudaBackend::make_rope(std::span<const float> inv_freq, std::span<cons
           .sines = upload(std::as_bytes(std::span(sines)))};
 }
 
-// (n_layers, n_blocks, 2, n_kv_heads, block_size, head_dim): keys, then values; then, of int8, the
-// scales (n_layers, n_blocks, 2, n_kv_heads, block_size).
+// The layout is (n_layers, n_blocks, 2, n_kv_heads, block_size, head_dim), with keys before values;
+// for int8 the scales (n_layers, n_blocks, 2, n_kv_heads, block_size) follow.
 KvStorage CudaBackend::make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads,
                                int head_dim, DType dtype) {
   check_block_size(block_size);
@@ -162,8 +162,9 @@ size_t CudaBackend::gemm_scratch_for(int max_rows) const {
   return most;
 }
 
-// Half: the rest is for kernels, which the driver loads when they are first launched, for graphs,
-// and for other engines on this GPU: that of another model, or the one that a reload starts.
+// Offers half of the free memory. The rest is for kernels, which the driver loads at their first
+// launch, for graphs, and for other engines on this GPU: another model's, or the one that a reload
+// starts.
 size_t CudaBackend::memory_for_kv(size_t) { return device_->free_memory().free / 2; }
 
 AttentionLimits CudaBackend::attention_limits(const LayerStorage& storage) const {
@@ -193,7 +194,7 @@ void CudaBackend::prepare(const PassShape& shape) {
   PassLimits limits{.max_rows = max_rows,
                     .max_state_rows = shape.has_states() ? max_rows : 0,
                     .max_changes = kMostChanges + static_cast<size_t>(shape.vocab_size)};
-  size_t most_states = 0;  // in numbers
+  size_t most_states = 0;  // counted in numbers
   size_t most_left = 0;
   attention_plans_.clear();
   for (const LayerStorage& storage : shape.storages) {

@@ -1,8 +1,8 @@
 // The Backend of NVIDIA GPUs.
 //
-// Operations put launches into the device's one stream and return; finish() waits for all of them.
-// What a pass needs of the host (tokens, block tables, work lists, how rows are sampled) is
-// gathered in pinned memory and copied at once.
+// Operations put launches into the device's only stream and return; finish() waits for all of them.
+// The host data of a pass (tokens, block tables, work lists, sampling parameters) is collected in
+// pinned memory and copied at once.
 #pragma once
 
 #include <exception>
@@ -28,12 +28,13 @@ namespace pb::cuda {
 
 struct CudaOptions {
   bool graphs = true;  // decode passes are launched as graphs
-  bool tma = true;     // where the GPU can: tiles of large products are copied by tensor maps
+  bool tma = true;     // if the GPU has TMA, large products copy their tiles by tensor maps
 };
 
 class CudaBackend final : public Backend {
  public:
-  // name: of the device, as users know it. n_threads: of the host, which pack weights.
+  // `name` is the device's name as users know it. n_threads is the number of host threads that pack
+  // weights.
   CudaBackend(std::unique_ptr<Device> device, std::string name, int n_threads,
               CudaOptions options = {});
 
@@ -41,10 +42,10 @@ class CudaBackend final : public Backend {
   std::string target() const override;
   int output_rows() const override { return kMostSampledRows; }
   int max_head_dim() const override { return kLargestPaddedDim; }
-  bool takes_odd_heads() const override { return false; }  // a lane has pairs of numbers
+  bool takes_odd_heads() const override { return false; }  // a lane processes pairs of numbers
   int n_threads() const override { return pool_.n_threads(); }
   DType native_dtype(DType tensor) const override { return cuda::native_dtype(tensor); }
-  // All weights but f32 are multiplied as bf16.
+  // All weights except f32 are multiplied by bf16 activations.
   bool shares_activations(DType a, DType b) const override {
     return (a == DType::kF32) == (b == DType::kF32);
   }
@@ -91,14 +92,15 @@ class CudaBackend final : public Backend {
   void finish(Heartbeat& heartbeat) override;
   void restart() override;
 
-  // Why passes are launched without graphs: what the driver said to one; else empty.
+  // Returns the driver's error if passes are launched without graphs because of one, else an empty
+  // string.
   const std::string& graphs_problem() const { return graphs_->problem(); }
 
  private:
   friend class CudaExperts;
   friend class CudaRecurrent;
 
-  // A matrix product that passes will have, whatever their rows.
+  // The sizes of a matrix product that passes compute, for any number of rows.
   struct Product {
     int n_out;
     int n_in;
@@ -111,7 +113,7 @@ class CudaBackend final : public Backend {
     int64_t stride;
   };
 
-  // Does `operation`, whose error is kept for finish(); nothing, once there is one.
+  // Runs `operation` and stores its error for finish(). Does nothing after the first error.
   template <typename Operation>
   void attempt(Operation&& operation) noexcept {
     if (failure_ != nullptr) return;
@@ -132,11 +134,12 @@ class CudaBackend final : public Backend {
   void activate_rows(RowsAt gate, RowsAt up, int n_rows, Activation kind, Activations& out);
   void norm_whole(const Norm* norm, float* rows, int64_t row_size, int head_dim);
 
-  // Whether every row of the planned pass has a sample, and they are few enough for a graph.
+  // Returns true if every row of the planned pass is sampled and the rows are few enough for a
+  // graph.
   bool is_decode_pass() const;
   void run_decode_pass(FunctionRef<void(PassRows)> operations);
-  // Plans and uploads the samples of all rows. False, and nothing, where their changed scores are
-  // more than there is room for.
+  // Plans and uploads the samples of all rows. If there is no room for all score changes, returns
+  // false and uploads nothing.
   bool plan_samples();
   void sample_planned(const Buffer& logits, Rows rows);
   void plan_and_sample(const Buffer& logits, Rows rows);
@@ -150,29 +153,32 @@ class CudaBackend final : public Backend {
   GemmDevice gemm_device_;
   AttentionDevice attention_device_;
   CudaRecurrent recurrent_{*this};
-  std::vector<Product> products_;  // of all matrices, each once
+  std::vector<Product> products_;  // the distinct products of all matrices
   PassShape shape_;
 
-  std::vector<AttentionPlan> attention_plans_;  // by storage of KV
-  std::vector<uint8_t> attention_lists_;        // of the planned pass, likewise
+  std::vector<AttentionPlan> attention_plans_;  // (storages)
+  std::vector<uint8_t> attention_lists_;        // (storages), for the planned pass
   std::unique_ptr<PassMemory> pass_;
   std::unique_ptr<SamplingPlanner> sampling_planner_;
   Buffer every_row_;     // (max_rows) i32: 0, 1, 2 ...
-  Buffer gemm_scratch_;  // segments' sums
-  Buffer left_items_;    // AttentionParams::left, the most of a plan
-  Buffer states_;        // of attention (n_kv_heads, n_states, head_dim + 2), the most of a plan
-  Buffer scores_;        // (kMostSampledRows, vocab) f32
+  Buffer gemm_scratch_;  // sums of segments
+  Buffer left_items_;    // AttentionParams::left, sized for the largest plan
+  // (n_kv_heads, n_states, head_dim + 2) of attention, sized for the largest plan
+  Buffer states_;
+  Buffer scores_;                                   // (kMostSampledRows, vocab) f32
   std::vector<SamplingRequest> sampling_requests_;  // (kMostSampledRows or kMostDecodeRows)
-  std::unique_ptr<DecodeGraphs> graphs_;            // last: they refer to all of the above
+  // Declared last: graphs refer to the members above.
+  std::unique_ptr<DecodeGraphs> graphs_;
 
-  RowBatch batch_;                // that was planned last
-  int n_rows_ = 0;                // of its operations: the batch's, or more with padding
-  bool samples_planned_ = false;  // all samples of the pass, before its operations
-  int n_sampled_ = 0;             // rows of the pass whose samples are on their way
-  int n_taken_ = 0;               // of them, those whose samples have been written
-  size_t n_changes_ = 0;          // of the pass
-  std::span<Sample> samples_;     // that samples become
-  std::exception_ptr failure_;    // of an operation since the last finish()
+  RowBatch batch_;  // the batch of the last plan()
+  int n_rows_ = 0;  // number of rows that the operations compute, including padding
+  // True if all samples of the pass were planned before its operations.
+  bool samples_planned_ = false;
+  int n_sampled_ = 0;           // rows of the pass whose samples have been launched
+  int n_taken_ = 0;             // rows whose samples have been written to samples_
+  size_t n_changes_ = 0;        // score changes of the pass
+  std::span<Sample> samples_;   // where take_samples() writes the samples
+  std::exception_ptr failure_;  // the first error of an operation since the last finish()
 };
 
 }  // namespace pb::cuda

@@ -1,4 +1,4 @@
-// The operations of a pass.
+// The operations of a forward pass.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -12,7 +12,8 @@
 namespace pb::cuda {
 namespace {
 
-// How far behind its own position a query sees, where its sequence goes on in the pass.
+// Returns the number of later positions that a query sees, as far as its sequence has rows in the
+// pass.
 int positions_after(const AttentionLayer& layer) {
   if (layer.causal) return 0;
   return layer.sliding_window > 0 ? layer.sliding_window - 1 : std::numeric_limits<int>::max();
@@ -42,7 +43,7 @@ void CudaBackend::plan(const RowBatch& batch, const KvStorage&) {
     copy(batch.logits_rows, pass_->logits_rows);
     copy(batch.pooled_rows, pass_->pooled_rows);
     const int padded = is_decode_pass() ? graphs_->padded_rows(batch.n_rows) : batch.n_rows;
-    const auto pad = [&](const Mirrored<int32_t>& array) {  // of a token and position there are
+    const auto pad = [&](const Mirrored<int32_t>& array) {  // token 0 and position 0 always exist
       std::fill(array.host + batch.n_rows, array.host + padded, 0);
     };
     pad(pass_->tokens), pad(pass_->positions), pad(pass_->logits_rows);
@@ -51,7 +52,7 @@ void CudaBackend::plan(const RowBatch& batch, const KvStorage&) {
   });
 }
 
-// Of every storage. Returns how many entries of block tables there are.
+// Plans attention for every storage. Returns the total number of block table entries.
 size_t CudaBackend::plan_attention(const RowBatch& batch) {
   const auto copy = [](const auto& from, const auto& to) { std::ranges::copy(from, to.host); };
   size_t n_tables = 0;
@@ -113,7 +114,8 @@ void CudaBackend::norm(const Buffer& x, Rows rows, const Norm& norm, Activations
   });
 }
 
-// A thread reads what it writes, and writes after the last sum is there.
+// In-place operation is safe: a thread reads only the numbers that it writes, and writes them after
+// the last sum is complete.
 void CudaBackend::norm_in_place(Buffer& x, int n_rows, const Norm& norm) {
   attempt([&] {
     device_->launch(norm_launch(norm.kind, DType::kF32, n_rows,
@@ -182,7 +184,7 @@ KvLayer CudaBackend::kv_layer(const KvStorage& kv, int layer) const {
   const bool scaled = kv.dtype == DType::kInt8;
   const size_t row_bytes = static_cast<size_t>(kv.head_dim) * (scaled ? 1 : dtype_size(kv.dtype));
   const size_t rows = static_cast<size_t>(kv.n_blocks) * 2 *
-                      static_cast<size_t>(kv.n_kv_heads * kv.block_size);  // of a layer
+                      static_cast<size_t>(kv.n_kv_heads * kv.block_size);  // rows of a layer
   const size_t first_row = static_cast<size_t>(layer) * rows;
   auto* const data = const_cast<std::byte*>(kv.data.as<std::byte>());
   auto* const scales =
@@ -194,7 +196,7 @@ KvLayer CudaBackend::kv_layer(const KvStorage& kv, int layer) const {
           .head_dim = kv.head_dim};
 }
 
-// Norms all heads of q, or of k, as one row, unless the norm is of each head.
+// Applies a norm over all heads of q, or of k, as one row. Does nothing if the norm is per head.
 void CudaBackend::norm_whole(const Norm* norm, float* rows, int64_t row_size, int head_dim) {
   if (norm == nullptr || norm->weight.size == head_dim) return;
   device_->launch(norm_rows_launch(n_rows_, {.y = rows,
@@ -363,8 +365,9 @@ void CudaBackend::finish(Heartbeat& heartbeat) {
     take_samples();
   });
   if (failure_ == nullptr) return;
-  // What the GPU was given before the failure still reads and writes memory of the host: the plan,
-  // which the next pass overwrites, and the caller's, which may be gone by then.
+  // Work that was launched before the failure still accesses host memory: the plan, which the next
+  // pass overwrites, and the caller's buffers, which may be freed by then. So this waits for the
+  // GPU.
   const std::exception_ptr failure = std::exchange(failure_, nullptr);
   attempt(wait);
   failure_ = nullptr;

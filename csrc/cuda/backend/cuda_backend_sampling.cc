@@ -1,8 +1,8 @@
-// The samples of a pass, and passes of nothing but rows that are sampled: decode passes.
+// The samples of a pass, and decode passes, in which every row is sampled.
 //
-// What a sample needs of the host is known when a pass is planned. A decode pass has it uploaded
-// before its operations, so that all of them, with the samples, are one graph. Other passes plan
-// and upload the samples of each group of rows between launches.
+// The host data of a sample is known when its pass is planned. A decode pass uploads the data
+// before its operations, so that all operations and samples form one graph. Other passes plan and
+// upload the samples of each group of rows between launches.
 #include <algorithm>
 #include <utility>
 
@@ -40,8 +40,8 @@ void CudaBackend::run_pass(PassRows rows, std::span<Sample> samples,
   samples_planned_ = false;
 }
 
-// The first pass of its kind is launched plainly: that finds its kernels, which a capture must not
-// do, and the GPU has work while the graph is made.
+// The first pass of a kind is launched without a graph. This loads its kernels, which is not
+// allowed during a capture, and keeps the GPU busy while the graph is captured.
 void CudaBackend::run_decode_pass(FunctionRef<void(PassRows)> operations) {
   n_rows_ = graphs_->padded_rows(batch_.n_rows);
   const DecodePass pass{.n_rows = n_rows_, .lists = attention_lists_};
@@ -80,8 +80,8 @@ void CudaBackend::sample(const Buffer& logits, Rows rows, std::span<Sample> samp
   });
 }
 
-// All kernels, whatever these rows need: those of a graph serve others. A block whose row does not
-// need it ends at once.
+// Launches all sampling kernels, whether the rows need them or not, because a graph serves other
+// rows too. A block returns at once if its row does not need the kernel.
 void CudaBackend::sample_planned(const Buffer& logits, Rows rows) {
   const auto first = static_cast<size_t>(rows.first);
   const SamplingLaunches launches = sampling_launches(
@@ -96,8 +96,8 @@ void CudaBackend::sample_planned(const Buffer& logits, Rows rows) {
   pass_->download_samples(first, static_cast<size_t>(rows.n));
 }
 
-// Where the changed scores of a pass are more than there is room for, it waits for the device and
-// begins anew: only then.
+// Samples in chunks. If the buffer for score changes is full, waits for the device, collects the
+// results and reuses the buffer.
 void CudaBackend::plan_and_sample(const Buffer& logits, Rows rows) {
   int done = 0;
   while (done < rows.n) {

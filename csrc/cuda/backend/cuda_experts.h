@@ -1,5 +1,5 @@
-// Mixtures of experts on CUDA: routing, rows and products, all on the device. The host knows how
-// many pairs there are, and never which.
+// Mixtures of experts on CUDA: routing, row copies and products all run on the device. The host
+// knows how many (row, expert) pairs there are, but not which.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ class CudaBackend;
 
 class CudaExperts final : public ExpertOperations {
  public:
-  // Gives its launches to the stream of `backend`, whose part this is.
+  // Launches go to the stream of `backend`, which owns this object.
   explicit CudaExperts(CudaBackend& backend) : backend_(backend) {}
 
   Routing make_routing(int max_rows, int n_experts, int n_per_row) override;

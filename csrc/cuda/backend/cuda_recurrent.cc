@@ -104,7 +104,8 @@ void CudaRecurrent::delta_rule(const Buffer& x, int n_rows, const DeltaLayer& la
   });
 }
 
-// States may be written where they were read, so that all rows are computed before.
+// The states may be written at the address that they are read from, so that all rows are computed
+// before the states are written.
 void CudaRecurrent::short_conv(const Buffer& x, int n_rows, const ShortConvLayer& layer,
                                KvStorage& states, Buffer& y) {
   backend_.attempt([&] {

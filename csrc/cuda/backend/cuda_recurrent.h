@@ -15,15 +15,15 @@ class CudaBackend;
 
 class CudaRecurrent final : public RecurrentOperations {
  public:
-  // Gives its launches to the stream of `backend`, whose part this is.
+  // Launches go to the stream of `backend`, which owns this object.
   explicit CudaRecurrent(CudaBackend& backend) : backend_(backend) {}
 
-  // At load: room for what becomes of a pass's rows, where the model has such layers.
+  // Allocates scratch memory at load time, if the model has recurrent layers.
   void prepare(const PassShape& shape);
 
-  // What a pass needs of the host, to be uploaded before it. graph_rows: those of its graph, which
-  // serves as many sequences; 0 where it has none. Rows and sequences beyond the batch's are
-  // nobody's: no state is read or written for them.
+  // Collects the host data of a pass for its upload. graph_rows is the number of rows, and of
+  // sequences, of the pass's graph, or 0 without a graph. Rows and sequences beyond the batch's are
+  // padding: no state is read or written for them.
   void plan(const RowBatch& batch, int graph_rows);
 
   int max_key_dim() const override { return kMostKeyDim; }
@@ -35,13 +35,13 @@ class CudaRecurrent final : public RecurrentOperations {
                   Buffer& y) override;
 
  private:
-  // of_layer: numbers of a layer's part of a block.
+  // of_layer is the number of floats of a layer's part of a block.
   KvStorage make_storage(int n_blocks, int n_layers, int64_t of_layer);
   StateBlocks layer_states(KvStorage& states, int layer, int64_t of_layer) const;
 
   CudaBackend& backend_;
-  Buffer scratch_;       // as DeltaScratchSizes has it, of the delta rule
-  int n_sequences_ = 0;  // of the planned pass, with nobody's
+  Buffer scratch_;       // the delta rule's scratch memory, with the layout of DeltaScratchSizes
+  int n_sequences_ = 0;  // of the planned pass, including padding
 };
 
 }  // namespace pb::cuda

@@ -8,7 +8,7 @@
 namespace pb::cuda {
 namespace {
 
-// The number of n_rows among 1, 2, 4, ...
+// Returns the index of n_rows in the list 1, 2, 4, ...
 int size_index(int n_rows) { return std::bit_width(static_cast<unsigned>(n_rows - 1)); }
 
 }  // namespace
@@ -58,7 +58,7 @@ void DecodeGraphs::clear() {
   enabled_ = wanted_;
 }
 
-// The graphs that there are stay: one of them may be under way.
+// Existing graphs are not destroyed, because one of them may be running.
 void DecodeGraphs::give_up(const char* problem) {
   enabled_ = false;
   problem_ = problem;

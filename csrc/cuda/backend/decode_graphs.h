@@ -1,8 +1,8 @@
-// Graphs of decode passes: one call of the driver in place of hundreds of launches.
+// CUDA graphs of decode passes: one call of the driver replaces hundreds of launches.
 //
-// A graph holds grids and parameters as they were when it was captured. It serves every pass that
-// is padded to the same number of rows and has the same kinds of work lists: all else that differs
-// between passes is read from memory at fixed addresses. Padding rows are computed and ignored.
+// A graph has the grids and parameters of its capture. It serves every pass that is padded to the
+// same number of rows and has the same kinds of work lists. Everything else that differs between
+// passes is read from memory at fixed addresses. Padding rows are computed and ignored.
 #pragma once
 
 #include <array>
@@ -16,35 +16,37 @@
 
 namespace pb::cuda {
 
-// A pass of more rows has enough to do for its launches not to matter.
+// The most rows of a pass with a graph. In larger passes the cost of launches is negligible.
 inline constexpr int kMostDecodeRows = 256;
 
-// What the launches of a decode pass depend on.
+// The properties of a decode pass that its launches depend on.
 struct DecodePass {
-  int n_rows = 0;  // padded
-  // (plans of attention) AttentionLists that have something in them: others have no launch.
+  int n_rows = 0;  // including padding
+  // (plans of attention): the AttentionLists that are not empty. Only these have a launch.
   std::span<const uint8_t> lists = {};
 };
 
 class DecodeGraphs {
  public:
-  // max_rows: of all passes. Where `enabled` is false no pass has a graph.
+  // max_rows is the greatest number of rows of a pass. If `enabled` is false, no pass has a graph.
   DecodeGraphs(Device& device, int max_rows, bool enabled);
 
-  // Whether passes of n_rows rows are to be launched as graphs.
+  // Returns true if passes of n_rows rows are launched as graphs.
   bool serve(int n_rows) const { return enabled_ && n_rows <= most_rows_; }
 
-  // n_rows, rounded up to 1, 2, 4, ... 256, but not beyond max_rows.
+  // Returns n_rows rounded up to 1, 2, 4, ... 256, but not beyond max_rows.
   int padded_rows(int n_rows) const;
 
-  // Launches the graph of such passes. False where there is none yet, or it cannot be launched.
+  // Launches the graph of such passes. Returns false if there is none yet or it cannot be launched.
   bool launch(const DecodePass& pass);
 
-  // Keeps what give_work gives to the stream as the graph of such passes. Nothing is launched, and
-  // nothing thrown: where it fails there are no graphs from here on, and problem() says why.
+  // Captures the work that give_work launches as the graph of such passes. Nothing runs and nothing
+  // is thrown: after a failure no more graphs are made or launched, and problem() returns the
+  // reason.
   void capture(const DecodePass& pass, FunctionRef<void()> give_work) noexcept;
 
-  // Forgets all graphs, and what went wrong with them: for when what they refer to has moved.
+  // Drops all graphs and the recorded problem. Called after memory that the graphs refer to has
+  // moved.
   void clear();
 
   const std::string& problem() const { return problem_; }
@@ -52,7 +54,7 @@ class DecodeGraphs {
  private:
   static constexpr size_t kSizes = 9;  // 1, 2, 4, ... kMostDecodeRows
 
-  // Of passes of one number of rows.
+  // The graphs of passes of one number of rows.
   struct Captured {
     std::vector<uint8_t> lists;
     Graph graph;

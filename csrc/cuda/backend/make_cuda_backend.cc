@@ -13,7 +13,8 @@
 namespace pb {
 namespace {
 
-// Throws kConfig with all that the build, the driver or the machine lacks.
+// Throws kConfig, with everything that the build, the driver or the machine lacks, if CUDA cannot
+// be used.
 void check_machine() {
   const cuda::Build& build = cuda::this_build();
   const cuda::Driver driver = cuda::probe(build);
@@ -35,8 +36,8 @@ bool is_off(const char* variable) {
   return value != nullptr && std::string_view(value) == "off";
 }
 
-// PYBATCHER_CUDA_GRAPHS=off has every kernel launched by itself, PYBATCHER_CUDA_TMA=off has tiles
-// copied by cp.async, to see whether that changes a bit.
+// For comparisons of bits, PYBATCHER_CUDA_GRAPHS=off launches every kernel separately, and
+// PYBATCHER_CUDA_TMA=off copies tiles by cp.async.
 cuda::CudaOptions options_of_environment() {
   return {.graphs = !is_off("PYBATCHER_CUDA_GRAPHS"), .tma = !is_off("PYBATCHER_CUDA_TMA")};
 }

@@ -1,5 +1,5 @@
-// What a pass needs of the host, twice: in pinned memory, where it is written, and on the device,
-// at addresses that never change.
+// The host data of a pass, stored twice: in pinned memory, where the host writes it, and on the
+// device, at addresses that never change.
 #pragma once
 
 #include <cstddef>
@@ -14,24 +14,24 @@
 
 namespace pb::cuda {
 
-// Rows of logits that one sampling call takes at most: a tile of wgmma's.
+// The most rows of logits of one sampling call, which is a tile of wgmma.
 inline constexpr int kMostSampledRows = 128;
 
-// Changed scores that are on their way at once, besides those of one row.
+// The most score changes that are in use at once, in addition to those of one row.
 inline constexpr size_t kMostChanges = size_t{1} << 16;
 
-// How much there is of each array of a plan of attention at most.
+// The greatest sizes of the arrays of one attention plan.
 struct AttentionMemoryLimits {
   size_t max_queries = 0;
   size_t max_small_items = 0;
   size_t max_large_items = 0;
 };
 
-// How much there is of each array at most.
+// The greatest sizes of all arrays.
 struct PassLimits {
   size_t max_rows = 0;
   std::vector<AttentionMemoryLimits> attention = {};  // (plans)
-  size_t max_state_rows = 0;                          // of models with recurrent layers
+  size_t max_state_rows = 0;                          // 0 without recurrent layers
   size_t max_block_tables = 0;                        // of all plans
   size_t max_changes = 0;
 };
@@ -41,14 +41,14 @@ template <typename T>
 struct Mirrored {
   T* host = nullptr;
   T* device = nullptr;
-  size_t offset = 0;  // bytes, from the beginning of both
+  size_t offset = 0;  // in bytes, from the start of either memory
   size_t capacity = 0;
 
   std::span<T> all() const { return {host, capacity}; }
   size_t bytes() const { return capacity * sizeof(T); }
 };
 
-// What a plan of attention has, but for its block tables.
+// The arrays of one attention plan, except its block tables.
 struct AttentionMemory {
   Mirrored<AttentionCounts> counts;  // (1)
   Mirrored<AttentionRow> rows;       // (max_rows)
@@ -60,16 +60,17 @@ struct AttentionMemory {
 
 class PassMemory {
  public:
-  // Throws as Device does.
+  // Throws the errors of Device.
   PassMemory(Device& device, const PassLimits& limits);
 
-  // Copies arrays from the host to the device: those of the plan, of which the block tables come
-  // last and may be few; those of sampling, from one element to another.
+  // Copies arrays from the host to the device: the first one copies those of a plan, whose block
+  // tables come last and may be partly used, the second one copies ranges of the arrays of
+  // sampling.
   void upload_plan(size_t n_block_tables);
   void upload_sampling(size_t first_row, size_t n_rows, size_t first_change, size_t n_changes);
   void download_samples(size_t first_row, size_t n_rows);
 
-  // -- of plan()
+  // -- written by plan() --
   Mirrored<int32_t> tokens;                 // (max_rows)
   Mirrored<int32_t> positions;              // (max_rows)
   Mirrored<int32_t> logits_rows;            // (max_rows)
@@ -77,16 +78,16 @@ class PassMemory {
   std::vector<AttentionMemory> attention;   // (plans)
   Mirrored<StateRow> state_rows;            // (max_state_rows)
   Mirrored<StateSequence> state_sequences;  // (max_state_rows)
-  Mirrored<int32_t> state_blocks;  // (max_state_rows): of all sequences, one behind the other
-  Mirrored<int32_t> block_tables;  // of all plans, likewise
+  Mirrored<int32_t> state_blocks;  // (max_state_rows): those of all sequences, one after the other
+  Mirrored<int32_t> block_tables;  // those of all plans, one after the other
 
-  // -- of sample()
+  // -- written by sample() --
   Mirrored<RowSampling> sampling;  // (max_rows)
   Mirrored<ScoreChange> changes;
-  Mirrored<SampledRow> sampled;  // (max_rows): from the device to the host
+  Mirrored<SampledRow> sampled;  // (max_rows), copied from the device to the host
 
  private:
-  // The next `n` elements; nothing lies in the memory yet.
+  // Assigns the next `n` elements of both memories to `array`.
   template <typename T>
   void take(Mirrored<T>& array, size_t n);
   template <typename T>

@@ -1,20 +1,20 @@
-// What device code is written in, for two compilers: nvcc, which makes code for GPUs, and g++,
-// which makes code for the emulator of tests/native/cuda_on_cpu/. PTX instructions are wrapped
-// here; no kernel has assembly of its own.
+// The vocabulary of device code for two compilers: nvcc, which compiles for GPUs, and g++, which
+// compiles for the emulator of tests/native/cuda_on_cpu/. PTX instructions are wrapped here;
+// kernels contain no assembly.
 //
 // Rules for kernels:
 //   - A kernel is PB_KERNEL(name, Params, most_threads) { ... p ... }, in an unnamed namespace.
-//     Params is one struct of numbers and device pointers, which the host fills (params_*.h).
-//     PB_LARGE_KERNEL is one that may have all registers there are: of others ptxas spills some
-//     where more blocks then fit a multiprocessor. PB_CROWDED_KERNEL is one of which a
-//     multiprocessor is to have room for n_blocks.
+//     Params is one struct of numbers and device pointers, which the host fills (params_*.h). A
+//     PB_LARGE_KERNEL may use all registers; for other kernels ptxas may spill registers to fit
+//     more blocks on a multiprocessor. A PB_CROWDED_KERNEL has to leave room for n_blocks blocks on
+//     a multiprocessor.
 //   - Shared memory is DYNAMIC_SHARED(T, name), or SharedArrays for more than one array, or
 //     `__shared__ T name[n]`.
 //   - Shuffles, ldmatrix and mma order no memory; __syncthreads and __syncwarp do.
-//   - No fast-math intrinsic; exp_of() for e^x. Compiled with -fmad=false and -ffp-contract=off:
-//     a fused multiply-add is written __fmaf_rn.
-//   - Every reduction has a fixed order (ADR 0003). No atomics on floats.
-//   - A block never waits for another one: what depends on it is another launch.
+//   - Fast-math intrinsics are not used; exp_of() computes e^x. Code is compiled with -fmad=false
+//     and -ffp-contract=off: a fused multiply-add is written __fmaf_rn.
+//   - Every reduction has a fixed order (ADR 0003). There are no atomics on floats.
+//   - A block never waits for another block: dependent work is another launch.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@
   extern "C" __global__ void __launch_bounds__(most_threads, n_blocks) \
       name(const __grid_constant__ Params p)
 #define PB_LARGE_KERNEL(name, Params, most_threads) PB_CROWDED_KERNEL(name, Params, most_threads, 1)
-// Of a wrapper's warp operation, for the emulator's errors: where it was called from.
+// The call site of a warp operation, for the emulator's error messages.
 #define PB_CALLER
 #else
 #include "cuda_on_cpu.h"
@@ -59,12 +59,13 @@ __device__ __forceinline__ unsigned shared_address(const void* p) {
 }
 #endif
 
-// The arrays of a block in its dynamic shared memory, one behind another, as SharedBytes counts
-// them. All threads take the same. The emulator leaves a guard between two under AddressSanitizer
-// and refuses more than the launch gave; a kernel that uses it has no DYNAMIC_SHARED.
+// The arrays of a block in its dynamic shared memory, one after another, with the offsets that
+// SharedBytes computes. All threads take the same arrays. Under AddressSanitizer, the emulator puts
+// a guard between arrays; it refuses to take more than the launch allocated. A kernel that uses
+// this class has no DYNAMIC_SHARED.
 class SharedArrays {
  public:
-  // Elements are not initialised. alignment: a power of two up to 1024.
+  // The elements are not initialised. alignment is a power of two up to 1024.
   template <typename T>
   __device__ __forceinline__ T* take(size_t n, size_t alignment = 16) {
 #ifdef __CUDACC__
@@ -84,8 +85,9 @@ class SharedArrays {
 #endif
 };
 
-// 16 bytes from global to shared memory, both on a multiple of 16; of them `bytes` (0..16) are
-// read, the rest is zero. Seen by this thread after cp_async_wait, by others after a barrier too.
+// Copies 16 bytes from global to shared memory, both aligned to 16; only the first `bytes` (0..16)
+// are read, the rest is filled with zeros. The copy is visible to this thread after cp_async_wait,
+// and to other threads after a barrier in addition.
 __device__ __forceinline__ void cp_async_16(void* to, const void* from, unsigned bytes) {
 #if defined(__CUDA_ARCH__)
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
@@ -96,8 +98,10 @@ __device__ __forceinline__ void cp_async_16(void* to, const void* from, unsigned
   if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(read)) % 16 != 0) {
     cuda_on_cpu::fail("cp.async: an address is not a multiple of 16");
   }
-  auto* words = static_cast<uint64_t*>(to);  // written here and now: who reads too early, or still
-  words[0] = words[1] = ~uint64_t{0};        // reads what was there, finds NaN, and a race is seen
+  // NaN is written at once, so that a read before the copy, or of the data before it, gets NaN and
+  // tests detect the race.
+  auto* words = static_cast<uint64_t*>(to);
+  words[0] = words[1] = ~uint64_t{0};
   cuda_on_cpu::async_note({to, from, bytes});
 #endif
 }
@@ -130,9 +134,9 @@ __device__ __forceinline__ void cp_async_wait() {
 #endif
 }
 
-// Reads four 8x8 matrices of 16 bits from shared memory; lane l gives row l % 8 of matrix l / 8,
-// which lies on a multiple of 16 bytes. Lane l gets of each matrix row l / 4, columns 2 (l % 4) and
-// the next; transposed: of column l / 4 those rows.
+// Loads four 8x8 matrices of 16-bit numbers from shared memory. Lane l passes the address of row l
+// % 8 of matrix l / 8, which is aligned to 16 bytes. From each matrix, lane l receives columns 2 (l
+// % 4) and the next of row l / 4; transposed, it receives these rows of column l / 4.
 template <bool kTransposed = false>
 __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], const void* row PB_CALLER) {
 #if defined(__CUDA_ARCH__)
@@ -149,13 +153,14 @@ __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], const void* row PB
   }
 #elif !defined(__CUDACC__)
   if (reinterpret_cast<uintptr_t>(row) % 16 != 0) cuda_on_cpu::fail("ldmatrix: row not aligned");
-  uint64_t own[2];  // read by the lane itself, so that sanitizers know who read
+  uint64_t own[2];  // read by the lane itself, so that sanitizers attribute the read
   __builtin_memcpy(own, row, 16);
   cuda_on_cpu::ldmatrix(4, own, r, kTransposed, {file_, line_, "ldmatrix"});
 #endif
 }
 
-// The first two of the four: lanes 0..15 give the rows, the addresses of the others are not used.
+// Loads the first two of the four matrices: lanes 0..15 pass addresses, the others' addresses are
+// not used.
 template <bool kTransposed = false>
 __device__ __forceinline__ void ldmatrix_x2(unsigned (&r)[2], const void* row PB_CALLER) {
 #if defined(__CUDA_ARCH__)
@@ -180,7 +185,7 @@ __device__ __forceinline__ void ldmatrix_x2(unsigned (&r)[2], const void* row PB
 #endif
 }
 
-// c (16x8) += a (16x16) b (16x8), the fragments as the PTX ISA has them for m16n8k16 .bf16.
+// c (16x8) += a (16x16) b (16x8), with the fragment layout of the PTX ISA for m16n8k16 .bf16.
 __device__ __forceinline__ void mma_bf16(float (&c)[4], const unsigned (&a)[4],
                                          const unsigned (&b)[2] PB_CALLER) {
 #if defined(__CUDA_ARCH__)
@@ -194,7 +199,7 @@ __device__ __forceinline__ void mma_bf16(float (&c)[4], const unsigned (&a)[4],
 #endif
 }
 
-// The same of f16 inputs; the fragments lie alike.
+// Computes the same product for f16 inputs; the fragment layout is the same.
 __device__ __forceinline__ void mma_f16(float (&c)[4], const unsigned (&a)[4],
                                         const unsigned (&b)[2] PB_CALLER) {
 #if defined(__CUDA_ARCH__)
@@ -208,7 +213,7 @@ __device__ __forceinline__ void mma_f16(float (&c)[4], const unsigned (&a)[4],
 #endif
 }
 
-// Two numbers rounded to bf16 in one register, `low` in its lower half, as fragments hold them.
+// Returns two numbers rounded to bf16 in one register, `low` in its lower half, as in fragments.
 __device__ __forceinline__ unsigned pack_bf16(float low, float high) {
 #if defined(__CUDA_ARCH__)
   unsigned pair;
@@ -220,7 +225,7 @@ __device__ __forceinline__ unsigned pack_bf16(float low, float high) {
 #endif
 }
 
-// The same in f16. Magnitudes from 65520 on become infinite.
+// Returns two numbers rounded to f16 in one register. Magnitudes of 65520 or more become infinite.
 __device__ __forceinline__ unsigned pack_f16(float low, float high) {
 #if defined(__CUDA_ARCH__)
   unsigned pair;
@@ -232,8 +237,9 @@ __device__ __forceinline__ unsigned pack_f16(float low, float high) {
 #endif
 }
 
-// e^x for x <= 0, the same bits on every device: fused multiply-adds and exact steps only. 0 from
-// -87 down, whatever the steps make there; NaN of NaN. Without a branch: attention has many.
+// Returns e^x for x <= 0, with the same bits on every device, by fused multiply-adds and exact
+// steps only. The result is 0 for x <= -87, and NaN for NaN. The function has no branch, because
+// attention calls it often.
 __device__ __forceinline__ float exp_of(float x) {
   const float t = __fmaf_rn(x, 1.44269504f, 12582912.0f);  // rounds to a whole number
   const float n = t - 12582912.0f;
@@ -246,12 +252,12 @@ __device__ __forceinline__ float exp_of(float x) {
   p = __fmaf_rn(p, r, 0.5f);
   p = __fmaf_rn(p, r, 1.0f);
   p = __fmaf_rn(p, r, 1.0f);
-  // The whole number is in the last bits of t, whose others are shifted out.
+  // The whole number is in the last bits of t, and the shift removes the other bits.
   const float power = __uint_as_float((__float_as_uint(t) << 23) + (127u << 23));
   return x <= -87.0f ? 0.0f : p * power;
 }
 
-// The sum of all lanes' v by a fixed tree; every lane gets the same bits.
+// Returns the sum of all lanes' v by a fixed tree; every lane gets the same bits.
 __device__ __forceinline__ float warp_sum(float v) {
   for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
   return v;

@@ -1,4 +1,4 @@
-// Where a lane of an attention kernel keeps values of the segments that it has merged.
+// The storage of an attention lane's values over all segments that it has merged.
 #pragma once
 
 #include "cuda/device_code/device_code.h"
@@ -6,8 +6,7 @@
 namespace pb::cuda {
 namespace {
 
-// A lane's values of all segments so far, (kColumnTiles, 4): in shared memory, kThreads apart, or
-// in registers.
+// A lane's total values (kColumnTiles, 4): in shared memory, kThreads apart, or in registers.
 template <typename Tile, bool = Tile::kTotalsInRegisters>
 struct LaneTotals {
   float* values;

@@ -1,4 +1,4 @@
-// A ring of stages in shared memory whose barriers go from phase to phase.
+// The position in a ring of stages in shared memory, and the phase of its barriers.
 #pragma once
 
 #include "cuda/device_code/tma.h"
@@ -6,7 +6,7 @@
 namespace pb::cuda {
 namespace {
 
-// A place in a ring of kStages, and the parity of its barriers' phase there.
+// A position in a ring of kStages stages, and the parity of the barriers' phase there.
 template <int kStages>
 struct RingPlace {
   int stage = 0;

@@ -1,6 +1,6 @@
-// How arrays lie one behind another in dynamic shared memory. A kernel takes them from
-// SharedArrays (device_code.h), the host asks SharedBytes how many bytes a launch needs; a function
-// that is given one or the other describes them once:
+// The layout of arrays in dynamic shared memory. A kernel takes its arrays from SharedArrays
+// (device_code.h), and the host computes the bytes of a launch with SharedBytes. A function
+// template over both describes the arrays once:
 //
 //   template <typename Arrays>
 //   PB_HOST_DEVICE Tiles take_tiles(Arrays& arrays, int n) {
@@ -18,21 +18,22 @@
 
 namespace pb::cuda {
 
-// Where an array begins that comes behind `offset` bytes of others. alignment: a power of two.
+// Returns the offset of an array that follows `offset` bytes of others. alignment is a power of
+// two.
 PB_HOST_DEVICE constexpr size_t aligned_offset(size_t offset, size_t alignment) {
   return (offset + alignment - 1) & ~(alignment - 1);
 }
 
 class SharedBytes {
  public:
-  // Adds an array of n Ts. Returns null: the host has none.
+  // Adds an array of n elements. Returns null, because the host has no array.
   template <typename T>
   constexpr T* take(size_t n, size_t alignment = 16) {
     bytes_ = aligned_offset(bytes_, alignment) + n * sizeof(T);
     return nullptr;
   }
 
-  // Of all arrays so far.
+  // Returns the bytes of all arrays so far.
   constexpr size_t bytes() const { return bytes_; }
 
  private:

@@ -1,5 +1,5 @@
-// What the driver makes of the description of a matrix in global memory, for copies of its tiles by
-// the tensor memory accelerator (tma.h). A kernel takes it as a part of its parameters.
+// The driver's opaque description of a matrix in global memory, by which the tensor memory
+// accelerator (tma.h) copies tiles. It is a part of a kernel's parameters.
 #pragma once
 
 namespace pb::cuda {

@@ -1,14 +1,14 @@
-// Hopper's tensor memory accelerator: one thread has a whole tile copied to shared memory, and a
-// barrier there (mbarrier) tells when it has come. Layouts and rules by the PTX ISA, "mbarrier" and
-// "cp.async.bulk.tensor".
+// Hopper's tensor memory accelerator: one thread starts the copy of a whole tile to shared memory,
+// and a barrier there (mbarrier) signals its completion. The layouts and rules are in the PTX ISA,
+// "mbarrier" and "cp.async.bulk.tensor".
 //
-// A barrier goes from phase to phase. A phase is over when so many threads have arrived as the
-// barrier was made for, and as many bytes have been copied as arriving threads have said. Phases
-// are waited for by their parity: 0 for the first, 1 for the second, 0 again. Of a barrier whose
-// first phase is not over, the phase of parity 1 counts as over.
+// A barrier goes through phases. A phase is complete when the number of threads that the barrier
+// was initialised with have arrived, and the number of bytes that arriving threads announced have
+// been copied. A wait names the parity of a phase: 0 for the first, 1 for the second, 0 again.
+// Before a barrier's first phase is complete, a phase of parity 1 counts as complete.
 //
-// Arrivals and waits order memory, of the async proxy too: what has been read before an arrival may
-// be overwritten after the wait.
+// Arrivals and waits order memory, also for the async proxy: data that was read before an arrival
+// may be overwritten after the wait.
 #pragma once
 
 #include "cuda/device_code/tensor_map.h"
@@ -16,8 +16,8 @@
 
 namespace pb::cuda {
 
-// Makes a barrier for n_arrivals a phase. By one thread, which then calls fence_for_async_proxy();
-// others may use it after a __syncthreads.
+// Initialises a barrier for n_arrivals per phase. One thread calls this, and then
+// fence_for_async_proxy(); other threads may use the barrier after a __syncthreads.
 __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, unsigned n_arrivals) {
 #if defined(PB_HAS_WGMMA) && defined(__CUDA_ARCH__)
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
@@ -37,7 +37,7 @@ __device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier) {
 #endif
 }
 
-// The same, and the phase is over only when so many more bytes have been copied.
+// Arrives, and adds `bytes` to the bytes that have to be copied before the phase is complete.
 __device__ __forceinline__ void mbarrier_arrive_expect(uint64_t* barrier, unsigned bytes) {
 #if defined(PB_HAS_WGMMA) && defined(__CUDA_ARCH__)
   asm volatile(
@@ -50,8 +50,8 @@ __device__ __forceinline__ void mbarrier_arrive_expect(uint64_t* barrier, unsign
 }
 
 #ifndef __CUDACC__
-// Copies a box for the emulator, or fills it with NaN: by a thread of the kernel, so that
-// sanitizers know who read and who wrote.
+// Copies a box for the emulator, or fills it with NaN. A thread of the kernel does it, so that
+// sanitizers attribute the accesses.
 inline void copy_box(const cuda_on_cpu::BulkCopy& copy, bool as_nan) {
   for (unsigned row = 0; row < copy.n_rows(); ++row) {
     for (unsigned byte = 0; byte < copy.row_bytes(); byte += 16) {
@@ -73,12 +73,12 @@ inline void copy_box(const cuda_on_cpu::BulkCopy& copy, bool as_nan) {
 }
 #endif
 
-// Waits until the phase of this parity is over, and sees what came before its arrivals, and its
-// copies.
+// Waits until the phase of this parity is complete. The thread then sees the memory before its
+// arrivals, and its copies.
 __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, unsigned parity PB_CALLER) {
 #if defined(PB_HAS_WGMMA) && defined(__CUDA_ARCH__)
   unsigned is_over = 0;
-  while (is_over == 0) {  // the instruction itself waits for a time
+  while (is_over == 0) {  // the instruction itself waits for a limited time
     asm volatile(
         "{\n.reg .pred p;\n"
         "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
@@ -97,9 +97,9 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, unsigned parity
 #endif
 }
 
-// Has a tile copied from a matrix, from `column` and `row` on: of the size and in the layout that
-// the map says, zeros where the matrix has nothing. Its bytes count for the barrier's phase that is
-// under way. tile: on kWgmmaAlignment. By one thread.
+// Starts the copy of a tile of a matrix from `column` and `row` on. The map determines the tile's
+// size and layout; parts outside the matrix become zero. The tile's bytes count for the barrier's
+// current phase. `tile` is aligned to kWgmmaAlignment. One thread calls this.
 __device__ __forceinline__ void tma_copy(void* tile, const TensorMap& map, int column, int row,
                                          uint64_t* barrier) {
 #if defined(PB_HAS_WGMMA) && defined(__CUDA_ARCH__)
@@ -110,13 +110,14 @@ __device__ __forceinline__ void tma_copy(void* tile, const TensorMap& map, int c
       : "memory");
 #elif !defined(__CUDACC__)
   const cuda_on_cpu::BulkCopy copy(tile, map.opaque, column, row);
-  copy_box(copy, true);  // who reads too early, or still reads what was there, finds NaN
+  copy_box(copy, true);  // a read that is too early, or of the overwritten data, gets NaN
   cuda_on_cpu::mbarrier_note({barrier, *barrier}, copy);
 #endif
 }
 
-// Registers of each thread of this warpgroup from here on: fewer than the kernel was compiled for
-// are free for others, which wait until there are so many. A multiple of 8, by the whole warpgroup.
+// Sets the number of registers of each thread of this warpgroup, a multiple of 8. A smaller number
+// than at compile time frees registers for other warpgroups, which wait until there are enough. The
+// whole warpgroup calls this.
 template <int kRegisters, bool kFewer>
 __device__ __forceinline__ void set_registers() {
   static_assert(kRegisters % 8 == 0 && kRegisters >= 24 && kRegisters <= 256);
@@ -129,7 +130,7 @@ __device__ __forceinline__ void set_registers() {
 #endif
 }
 
-// Has a map loaded where copies find it soon. By one thread.
+// Prefetches a map for later copies. One thread calls this.
 __device__ __forceinline__ void prefetch([[maybe_unused]] const TensorMap& map) {
 #if defined(PB_HAS_WGMMA) && defined(__CUDA_ARCH__)
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");

@@ -1,9 +1,9 @@
 // Hopper's wgmma (sm_90a): products of a warpgroup (128 threads), whose operands are in shared
-// memory, or the left one in registers. Asynchronous: between wgmma_fence and wgmma_wait the
-// accumulators and the operands belong to the tensor cores.
+// memory, or the left one in registers. The products are asynchronous: between wgmma_fence and
+// wgmma_wait the accumulators and the operands must not be accessed.
 //
-// An operand in shared memory is a tile of rows of 64 numbers of 16 bits, swizzled<128>
-// (swizzle.h), by address: a tile begins on kWgmmaAlignment. Layouts and fences by the PTX ISA,
+// An operand in shared memory is a tile of rows of 64 numbers of 16 bits, swizzled<128> (swizzle.h)
+// by address; a tile is aligned to kWgmmaAlignment. The layouts and fences are in the PTX ISA,
 // "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
 #pragma once
 
@@ -27,23 +27,24 @@ __device__ __forceinline__ uint64_t wgmma_address(const void* tile) {
 #endif
 }
 
-// The matrix descriptor of an operand whose rows are those of the product's left side, or columns
-// of its right one: address / 16, leading stride 1, stride of 1024 / 16 between groups of eight
-// rows, 128-byte swizzle. tile: at a column that is a multiple of 16; those from column 16 i on
-// begin 32 i bytes after the tile.
+// Returns the matrix descriptor of an operand whose rows are rows of the product's left side, or
+// columns of its right side: address / 16, leading stride 1, stride of 1024 / 16 between groups of
+// eight rows, 128-byte swizzle. `tile` points to a column that is a multiple of 16; column 16 i is
+// 32 i bytes after the start of the tile.
 __device__ __forceinline__ uint64_t wgmma_operand(const void* tile) {
   return wgmma_address(tile) | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
 }
 
-// That of a right side whose rows are rows of the tile: 16 of them, from a multiple of eight on.
-// Its columns from 64 on are those of another tile, `bytes` behind this one.
+// Returns the matrix descriptor of a right side whose rows are rows of the tile: 16 of them,
+// starting at a multiple of eight. The columns from 64 on are in another tile, `bytes` after this
+// one.
 __device__ __forceinline__ uint64_t wgmma_rows(const void* tile, int bytes) {
   return wgmma_address(tile) | static_cast<uint64_t>(bytes >> 4) << 16 | uint64_t{1024 >> 4} << 32 |
          uint64_t{1} << 62;
 }
 
-// Makes what this thread wrote to shared memory, by cp.async too, visible to wgmma. Before the
-// barrier that precedes the product.
+// Makes this thread's writes to shared memory, also those of cp.async, visible to wgmma. Called
+// before the barrier that precedes the product.
 __device__ __forceinline__ void fence_for_async_proxy() {
 #if defined(__CUDA_ARCH__)
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -52,8 +53,8 @@ __device__ __forceinline__ void fence_for_async_proxy() {
 #endif
 }
 
-// Keeps the compiler from moving what it does with accumulators over this place: it does not know
-// that a product writes them later than its instruction says.
+// Keeps the compiler from moving accesses to accumulators across this point: it does not know that
+// a product writes them after its instruction.
 template <int kSize>
 __device__ __forceinline__ void pin_accumulators([[maybe_unused]] float (&d)[kSize]) {
 #if defined(__CUDA_ARCH__)
@@ -62,13 +63,14 @@ __device__ __forceinline__ void pin_accumulators([[maybe_unused]] float (&d)[kSi
 #endif
 }
 
-// Before the first product, and after registers of operands or accumulators were written.
+// Orders register accesses before products. Called before the first product and after writes to
+// registers of operands or accumulators.
 __device__ __forceinline__ void wgmma_fence() {
 #if defined(PB_HAS_WGMMA) && defined(__CUDA_ARCH__)
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
-// The same before products that add to d.
+// Does the same before products that add to d.
 template <int kSize>
 __device__ __forceinline__ void wgmma_fence(float (&d)[kSize]) {
   pin_accumulators(d);
@@ -85,13 +87,12 @@ __device__ __forceinline__ void wgmma_commit() {
 }
 
 #ifndef __CUDACC__
-// 16 bytes at `offset` in an operand without its swizzle.
+// Reads the 16 bytes at `offset` of an operand's tile without its swizzle.
 inline void read_operand(uint64_t tile, uint64_t offset, uint64_t (&bytes)[2]) {
   const uint64_t plain = ((tile & 0x3fff) << 4) + offset;
   __builtin_memcpy(bytes, cuda_on_cpu::at_shared(plain ^ (plain >> 7 & 7) << 4), 16);
 }
-// A thread of the warpgroup reads its part of the operands for the emulator, so that sanitizers
-// know of it.
+// Reads a thread's part of the operands for the emulator, so that sanitizers see the read.
 inline cuda_on_cpu::WgmmaPart read_part(const cuda_on_cpu::WgmmaCall& call) {
   const unsigned t = threadIdx.x % 128;
   const auto stride = [](uint64_t tile, int bit) { return (tile >> bit & 0x3fff) << 4; };
@@ -123,8 +124,8 @@ inline void start_wgmma(float* d, const cuda_on_cpu::WgmmaCall& call) {
 }
 #endif
 
-// Waits until at most kLeft groups of the warpgroup are under way. With 0 the accumulators are
-// there again.
+// Waits until at most kLeft groups of the warpgroup are under way. With kLeft 0 the accumulators
+// may be read again.
 template <int kLeft, int kSize>
 __device__ __forceinline__ void wgmma_wait(float (&d)[kSize]) {
 #if defined(PB_HAS_WGMMA) && defined(__CUDA_ARCH__)
@@ -136,7 +137,7 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[kSize]) {
   pin_accumulators(d);
 }
 
-// Operands of an instruction's text: d[i] and the 15 that follow; all of d.
+// The operand lists of inline assembly: d[i] and the 15 that follow, or all of d.
 #define PB_FLOATS_16(c, d, i)                                                                   \
   c((d)[(i)]), c((d)[(i) + 1]), c((d)[(i) + 2]), c((d)[(i) + 3]), c((d)[(i) + 4]),              \
       c((d)[(i) + 5]), c((d)[(i) + 6]), c((d)[(i) + 7]), c((d)[(i) + 8]), c((d)[(i) + 9]),      \
@@ -154,11 +155,11 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[kSize]) {
 #define PB_WGMMA(n, type, d, operands) \
   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" d "}, " operands ";\n"
 
-// Thread t of the warpgroup has of d in number i row 16 (t / 32) + t % 32 / 4 + 8 (i / 2 % 2),
-// column 8 (i / 4) + 2 (t % 4) + i % 2; of a in registers what a warp has of rows 16 (t / 32) and
-// the 15 that follow in mma_bf16().
+// The layout of fragments. Number i of d in thread t is row 16 (t / 32) + t % 32 / 4 + 8 (i / 2 %
+// 2), column 8 (i / 4) + 2 (t % 4) + i % 2. In registers, a has the layout of mma_bf16() for each
+// warp's rows 16 (t / 32) to 16 (t / 32) + 15.
 
-// d (64x128) += a (64x16) b (128x16)^T, of bf16.
+// d (64x128) += a (64x16) b (128x16)^T for bf16.
 __device__ __forceinline__ void wgmma_m64n128k16(float (&d)[64], uint64_t a, uint64_t b) {
 #if defined(PB_HAS_WGMMA) && defined(__CUDA_ARCH__)
   asm volatile(PB_WGMMA(128, "bf16", PB_NAMES_64, "%64, %65, 1, 1, 1, 0, 0")
@@ -169,7 +170,7 @@ __device__ __forceinline__ void wgmma_m64n128k16(float (&d)[64], uint64_t a, uin
 #endif
 }
 
-// d (64x64) = a (64x16) b (64x16)^T, or += with kAdds. Of f16, or of bf16.
+// d (64x64) = a (64x16) b (64x16)^T, or += if kAdds, for f16 or bf16.
 template <bool kF16, bool kAdds>
 __device__ __forceinline__ void wgmma_m64n64k16(float (&d)[32], uint64_t a, uint64_t b) {
 #if defined(PB_HAS_WGMMA) && defined(__CUDA_ARCH__)
@@ -191,7 +192,7 @@ __device__ __forceinline__ void wgmma_m64n64k16(float (&d)[32], uint64_t a, uint
 #endif
 }
 
-// d (64xn) += a (64x16) b (16xn), n = 2 kSize; a in registers, b by wgmma_rows().
+// d (64xn) += a (64x16) b (16xn) with n = 2 kSize, a in registers and b described by wgmma_rows().
 template <bool kF16, int kSize>
 __device__ __forceinline__ void wgmma_by_rows(float (&d)[kSize], const unsigned (&a)[4],
                                               uint64_t b) {

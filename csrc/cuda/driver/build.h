@@ -1,4 +1,4 @@
-// What of CUDA this build was made with.
+// The CUDA toolkit and the architectures of this build.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 namespace pb::cuda {
 
 struct Build {
-  std::string toolkit;             // nvcc's version, "13.0.88"; empty: made without CUDA
-  std::vector<int> architectures;  // that kernels are compiled for: 80 is sm_80
-  std::string problem;             // why it was made without CUDA; else empty
+  std::string toolkit;             // nvcc's version, "13.0.88"; empty in a build without CUDA
+  std::vector<int> architectures;  // compute capabilities with compiled kernels: 80 is sm_80
+  std::string problem;             // the reason for a build without CUDA; else empty
 };
 
-// Written by CMake, from build.cc.in.
+// Returns the facts that CMake wrote to build.cc.
 const Build& this_build();
 
 }  // namespace pb::cuda

@@ -9,7 +9,7 @@
 namespace pb::cuda {
 namespace {
 
-// Launches may use this much shared memory, static and dynamic together, without asking.
+// The shared memory, static and dynamic together, that a launch may use without an opt-in.
 constexpr size_t kUsualSharedBytes = size_t{48} << 10;
 
 constexpr unsigned kBoxColumns = 64;  // of a TiledMatrix
@@ -42,7 +42,7 @@ Device::Device(const DriverApi& api, int ordinal) : api_(api) {
   stream_ = {*this, api_.destroy_stream, stream};
 }
 
-// The members give everything back, the context last.
+// The members free their resources, the context last.
 Device::~Device() = default;
 
 int Device::attribute(int which) {
@@ -53,7 +53,8 @@ int Device::attribute(int which) {
 
 // -- errors -----------------------------------------------------------------------------------
 
-// Always: another Device, or another user of CUDA in this process, may have made its own current.
+// The context is always set: another Device, or another user of CUDA in this process, may have made
+// its own current.
 void Device::make_current() { check(api_.set_context.name, api_.set_context.call(context_)); }
 
 void Device::note(Result code) {
@@ -72,7 +73,7 @@ void Device::check(const char* function, Result code) {
 
 void Device::out_of_memory(const char* function, size_t bytes) {
   FreeMemory memory;
-  api_.memory_info.call(&memory.free, &memory.total);  // what it is where that fails, too
+  api_.memory_info.call(&memory.free, &memory.total);  // the limit if the call fails
   throw Error(
       ErrorCode::kOutOfMemory,
       "out of GPU memory: " + size_text(bytes) + " wanted, " + size_text(memory.free) + " of " +
@@ -210,7 +211,7 @@ Graph Device::capture(FunctionRef<void()> give_work) {
   GraphHandle graph = nullptr;
   const auto end = [&] {
     is_capturing_ = false;
-    note(api_.set_context.call(context_));  // whatever it says: a capture must be ended
+    note(api_.set_context.call(context_));  // errors are only noted: a capture must be ended
     return api_.end_capture.call(stream_.get(), &graph);
   };
   try {
@@ -251,7 +252,8 @@ void Device::poll(const char* function, FunctionRef<Result()> ask) {
   make_current();
   Result code = ask();
   for (int i = 0; code == kErrorNotReady; ++i) {
-    // A decode pass is over after some 100 us; a long prefill shall not keep a core busy.
+    // A decode pass takes some 100 us, which polling covers; a long prefill must not keep a core
+    // busy.
     if (i < 2000) {
       std::this_thread::yield();
     } else {

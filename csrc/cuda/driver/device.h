@@ -1,9 +1,9 @@
-// One GPU: its memory, its one stream of work, its kernels by name. Everything given to the GPU
-// runs in the order in which it was given, after the call has returned; finish() waits for it.
+// One GPU: its memory, its one stream, and its kernels by name. The GPU executes the work in the
+// order of the calls, after they have returned; finish() waits for it.
 //
-// Every error of the driver is a pb::Error with the function, the code and the text: kOutOfMemory
-// where memory is short, else kEngine. Calls may come from any thread, from one at a time. Memory,
-// events and graphs must not outlive their Device.
+// Every error of the driver becomes a pb::Error with the function, the code and the text:
+// kOutOfMemory if memory is short, else kEngine. Calls may come from any thread, one at a time.
+// Memory, events and graphs must not outlive their Device.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ namespace pb::cuda {
 
 class Device;
 
-// A handle of the driver's, given back by one of its functions.
+// A handle of the driver that is released by one of its functions.
 template <typename Handle>
 class Owned {
  public:
@@ -52,12 +52,12 @@ class Owned {
   Handle handle_{};
 };
 
-// Memory of the GPU. Its contents are anything at first.
+// Memory of the GPU. Its contents are undefined at first.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
 
-  // An address of the GPU's, for launches and copies: the host cannot read there.
+  // Returns an address on the GPU, for launches and copies; the host cannot access it.
   template <typename T = void>
   T* as() const {
     return reinterpret_cast<T*>(owned_.get());
@@ -70,8 +70,8 @@ class DeviceMemory {
   size_t bytes_ = 0;
 };
 
-// Memory of the host that the GPU copies from and to without a detour. It must not be written while
-// a copy from it, or read while a copy to it, is under way.
+// Host memory that the GPU accesses directly. It must not be written during a copy from it, or read
+// during a copy to it.
 class PinnedMemory {
  public:
   PinnedMemory() = default;
@@ -93,12 +93,12 @@ using Graph = Owned<GraphExecHandle>;
 
 struct DeviceProperties {
   std::string name;
-  int major = 0;  // its compute capability: 9.0
+  int major = 0;  // compute capability: 9.0
   int minor = 0;
   size_t memory_bytes = 0;
   int n_multiprocessors = 0;
   size_t l2_bytes = 0;
-  size_t most_shared_bytes = 0;  // of a block
+  size_t most_shared_bytes = 0;  // per block
 };
 
 struct FreeMemory {
@@ -106,19 +106,20 @@ struct FreeMemory {
   size_t total = 0;
 };
 
-// A matrix of bf16 numbers in device memory, of which kernels copy tiles by a TensorMap: boxes of
-// box_rows rows and 64 columns, each row 128 bytes, as swizzled<128> (device_code/swizzle.h) has
-// them.
+// A matrix of bf16 numbers in device memory, whose tiles kernels copy by a TensorMap. A box has
+// box_rows rows and 64 columns; each row has 128 bytes with the layout of swizzled<128>
+// (device_code/swizzle.h).
 struct TiledMatrix {
-  const void* data;  // on 16 bytes
+  const void* data;  // aligned to 16 bytes
   int n_rows;
-  int n_columns;  // a multiple of 8; rows lie one behind another
+  int n_columns;  // a multiple of 8; rows are contiguous
   int box_rows;   // up to 256
 };
 
 class Device {
  public:
-  // Starts the driver and a context on the GPU of this number. api must outlive the Device.
+  // Initialises the driver and a context on the GPU with this number. `api` must outlive the
+  // Device.
   explicit Device(const DriverApi& api, int ordinal = 0);
   ~Device();
   Device(const Device&) = delete;
@@ -126,21 +127,22 @@ class Device {
 
   const DeviceProperties& properties() const { return properties_; }
 
-  // True once an error has come after which no call in this process succeeds any more: only a new
+  // Returns true after an error that makes every later call in this process fail: only a new
   // process can use the GPU.
   bool is_lost() const { return lost_ != kSuccess; }
-  // The message of that error; empty where it came when something was given back.
+  // Returns the message of that error; empty if it occurred while a resource was released.
   const std::string& why_lost() const { return why_lost_; }
 
   // -- memory ---------------------------------------------------------------------------------
 
   FreeMemory free_memory();
-  // Throws kOutOfMemory with what was wanted and what was free. Empty if bytes is 0.
+  // Allocates memory; the result is empty if bytes is 0. Throws kOutOfMemory with the requested and
+  // the free bytes.
   DeviceMemory allocate(size_t bytes);
   PinnedMemory allocate_pinned(size_t bytes);
 
-  // Asynchronous, in the order of the stream. `from` and `to` of the host are read and written when
-  // the GPU gets there: they must stay as they are until then.
+  // Copies are asynchronous, in the order of the stream. Host memory is accessed when the GPU
+  // executes the copy, and must stay valid and unchanged until then.
   void copy_to_device(void* to, const void* from, size_t bytes);
   void copy_to_host(void* to, const void* from, size_t bytes);
   void copy_on_device(void* to, const void* from, size_t bytes);
@@ -148,10 +150,11 @@ class Device {
 
   // -- kernels --------------------------------------------------------------------------------
 
-  // Adds the kernels of an image that nvcc made (a cubin or a fatbin).
+  // Loads the kernels of an image that nvcc made (a cubin or a fatbin).
   void load_module(const void* image);
 
-  // Throws kEngine where no module has a kernel of the name, or it takes other parameters.
+  // Launches a kernel. Throws kEngine if no module has a kernel of that name, or its parameters
+  // differ.
   template <typename Params>
   void launch(const Launch<Params>& launch) {
     static_assert(std::is_trivially_copyable_v<Params>);
@@ -159,11 +162,11 @@ class Device {
                   sizeof(Params));
   }
 
-  // Nothing where the driver has no such function, or refuses.
+  // Returns nothing if the driver lacks the function or rejects the matrix.
   std::optional<TensorMap> make_tensor_map(const TiledMatrix& matrix);
 
-  // What `give_work` launches and copies, to be repeated as a whole: nothing runs yet. give_work
-  // may neither allocate nor wait. Parameters and addresses are kept as they are now.
+  // Captures the launches and copies of give_work as a graph, without executing them. give_work may
+  // neither allocate nor wait. The graph stores the parameters and addresses of the capture.
   Graph capture(FunctionRef<void()> give_work);
   void launch(const Graph& graph);
 
@@ -171,14 +174,14 @@ class Device {
 
   Event make_event();
   void record(const Event& event);   // in the order of the stream
-  bool is_done(const Event& event);  // whether the GPU has got there
+  bool is_done(const Event& event);  // true if the GPU has reached the event
   void wait(const Event& event);
 
-  // Marks a place in the stream for finish(). Nothing while a graph is captured.
+  // Adds a mark to the stream for finish(). Does nothing during a capture.
   void mark();
 
-  // Waits for all work so far, and throws what the GPU met in it. on_progress is called when the
-  // GPU has got to each mark, in order, and at the end: a GPU that hangs calls nothing.
+  // Waits for all work so far, and throws the GPU's errors. on_progress is called when the GPU
+  // reaches each mark, in order, and at the end; if the GPU hangs, it is not called.
   void finish(FunctionRef<void()> on_progress);
   void finish();
 
@@ -197,13 +200,13 @@ class Device {
 
   struct Kernel {
     FunctionHandle function;
-    size_t params_bytes;  // 0: the driver does not say
+    size_t params_bytes;  // 0: unknown
     size_t static_shared_bytes;
-    size_t allowed_shared_bytes;  // dynamic ones
+    size_t allowed_shared_bytes;  // of dynamic shared memory
   };
 
-  // In a destructor: an error is noted, and cannot be told. Memory of the host may be what a copy
-  // that is under way reads or writes: that is waited for. (Of the GPU's the driver sees to it.)
+  // Releases a handle in a destructor: an error is recorded and not thrown. Before host memory is
+  // freed, this waits for copies that may access it; for device memory the driver does so itself.
   template <typename Handle>
   void give_back(const DriverFunction<Handle>& function, Handle handle) noexcept {
     if (context_ != nullptr) api_.set_context.call(context_);
@@ -215,7 +218,7 @@ class Device {
   void note(Result code);
   void check(const char* function, Result code);
   [[noreturn]] void out_of_memory(const char* function, size_t bytes);
-  // Until ask() does not say kErrorNotReady.
+  // Calls ask() until it no longer returns kErrorNotReady.
   void poll(const char* function, FunctionRef<Result()> ask);
   int attribute(int which);
   Kernel& find_kernel(std::string_view name);
@@ -229,11 +232,11 @@ class Device {
   DeviceProperties properties_;
   ContextHandle context_ = nullptr;
   bool is_capturing_ = false;
-  size_t n_marks_ = 0;  // since the last finish()
+  size_t n_marks_ = 0;  // marks since the last finish()
   Owned<DeviceId> retained_context_;
   Owned<StreamHandle> stream_;
   std::vector<Owned<ModuleHandle>> modules_;
-  std::map<std::string, Kernel, std::less<>> kernels_;  // those that were launched
+  std::map<std::string, Kernel, std::less<>> kernels_;  // the kernels that have been launched
   std::vector<Event> marks_;
 };
 

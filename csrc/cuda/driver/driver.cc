@@ -12,12 +12,14 @@ struct Failure {
   std::string what;
 };
 
-// The library's functions, by their names: a driver is asked before it is known to have them all.
+// The library's functions by name. They are called before it is known whether the driver has all of
+// them.
 class Functions {
  public:
   explicit Functions(const DriverLibrary& library) : library_(library) {}
 
-  // Calls a function of it. Throws Failure where there is none of that name or it gives an error.
+  // Calls a function of the library. Throws Failure if there is no such function or it returns an
+  // error.
   template <typename... Args>
   void call(const char* name, Args... args) const {
     const auto function = find<Args...>(name);
@@ -56,7 +58,8 @@ DeviceInfo describe_device(const Functions& library, int ordinal) {
   return device;
 }
 
-// Code runs on its own architecture and on later ones of the same major number.
+// Returns true if the build has code for the device: code runs on its own architecture and on later
+// ones of the same major number.
 bool runs_on(const Build& build, const DeviceInfo& device) {
   for (const int architecture : build.architectures) {
     if (architecture / 10 == device.major && architecture % 10 <= device.minor) return true;
@@ -77,7 +80,7 @@ std::string unknown_device(const Build& build, const DeviceInfo& device) {
          "one";
 }
 
-// The oldest driver for what the toolkit compiles: the first of the same major number.
+// Returns the oldest driver version for the toolkit's code: the first of the same major number.
 int oldest_version(const Build& build) {
   return build.toolkit.empty() ? 0 : 1000 * std::stoi(build.toolkit);
 }

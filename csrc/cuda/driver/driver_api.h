@@ -1,6 +1,6 @@
-// The functions of the NVIDIA driver that the backend calls, as a table: the system's driver fills
-// it, or an emulated one. The declarations are ours, since builds without a toolkit have no cuda.h;
-// the driver's ABI does not change.
+// The functions of the NVIDIA driver that the backend calls, as a table that the system's driver or
+// an emulated one fills. The declarations are our own, because builds without a toolkit have no
+// cuda.h; the driver's ABI does not change.
 #pragma once
 
 #include <cstddef>
@@ -58,14 +58,14 @@ inline constexpr unsigned kStreamNonBlocking = 1;   // does not wait for the str
 inline constexpr unsigned kEventDisableTiming = 2;  // such events cost least
 inline constexpr int kCaptureThreadLocal = 1;       // other threads may go on calling the driver
 
-// True for errors after which every further call in the process gives the same one: those of which
-// cuda.h says that only a new process can use CUDA again, and two after which the context is of no
-// more use, a failed assertion (710) and an ECC error (214).
+// Returns true for errors that every later call in the process repeats: those after which,
+// according to cuda.h, only a new process can use CUDA again, and two that make the context
+// unusable, a failed assertion (710) and an ECC error (214).
 bool is_sticky(Result code);
 
 template <typename... Args>
 struct DriverFunction {
-  const char* name;  // by which the library exports it
+  const char* name;  // the exported name
   Result (*call)(Args...) = nullptr;
 };
 
@@ -106,16 +106,17 @@ struct DriverApi {
   DriverFunction<FunctionHandle*, ModuleHandle, const char*> get_function{"cuModuleGetFunction"};
   DriverFunction<FunctionHandle, int, int> set_function_attribute{"cuFuncSetAttribute"};
   DriverFunction<int*, int, FunctionHandle> get_function_attribute{"cuFuncGetAttribute"};
-  // Offset and size of a parameter by its number. Drivers before 12.4 lack it: it may be null.
+  // Returns the offset and size of a parameter by its number. Null for drivers before 12.4.
   DriverFunction<FunctionHandle, size_t, size_t*, size_t*> get_parameter{"cuFuncGetParamInfo"};
-  // Function; grid; block; bytes of dynamic shared memory; stream; parameters; extra.
+  // The parameters are: function; grid; block; bytes of dynamic shared memory; stream; parameters;
+  // extra.
   DriverFunction<FunctionHandle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                  unsigned, StreamHandle, void**, void**>
       launch_kernel{"cuLaunchKernel"};
 
-  // Map; data type; rank; address; sizes, strides in bytes from the second dimension on, sizes of a
-  // box, strides of its elements; interleave, swizzle, promotion in L2, what is outside. Drivers
-  // before 12.0 lack it: it may be null.
+  // The parameters are: map; data type; rank; address; sizes; strides in bytes from the second
+  // dimension on; sizes of a box; strides of its elements; interleave; swizzle; promotion in L2;
+  // fill of parts outside. Null for drivers before 12.0.
   DriverFunction<TensorMap*, int, unsigned, void*, const uint64_t*, const uint64_t*,
                  const unsigned*, const unsigned*, int, int, int, int>
       encode_tensor_map{"cuTensorMapEncodeTiled"};
@@ -131,23 +132,23 @@ struct DriverApi {
   DriverFunction<Result, const char**> error_name{"cuGetErrorName"};
   DriverFunction<Result, const char**> error_text{"cuGetErrorString"};
 
-  // Calls visit(function) for each of them.
+  // Calls visit(function) for each function of the table.
   template <typename Visit>
   void for_each(Visit visit);
 };
 
-// The functions of a library. Throws kConfig where it cannot be opened or lacks one.
+// Loads the functions of a library. Throws kConfig if it cannot be opened or lacks one of them.
 DriverApi load_driver_api(const char* library);
 
-// The table that backends of this process take: what use_driver_api() was given, else the system's
-// driver, which the first call opens. Throws as load_driver_api does.
+// Returns the table that this process's backends use: the one of use_driver_api(), else the
+// system's driver, which the first call opens. Throws the errors of load_driver_api.
 const DriverApi& driver_api();
 
-// Makes driver_api() return another table, which must outlive all use of it; null: the system's
-// again. Before any backend is made; for tests.
+// Makes driver_api() return another table, which must outlive its users; null restores the system's
+// driver. Tests call this before they make a backend.
 void use_driver_api(const DriverApi* api);
 
-// "cuMemAlloc_v2 gave 2 (CUDA_ERROR_OUT_OF_MEMORY: out of memory)"
+// Returns for example "cuMemAlloc_v2 gave 2 (CUDA_ERROR_OUT_OF_MEMORY: out of memory)".
 std::string describe_error(const DriverApi& api, const char* function, Result code);
 
 template <typename Visit>

@@ -1,4 +1,4 @@
-// The driver's library, opened when it is asked for: nothing links to it.
+// The driver's library, opened at run time: nothing links to it.
 #pragma once
 
 namespace pb::cuda {
@@ -11,14 +11,14 @@ inline constexpr const char* kDriverLibrary = "libcuda.so.1";
 
 class DriverLibrary {
  public:
-  // Never closed: once started, a driver has threads, and functions to call at the exit. Where it
-  // cannot be opened, is_open() is false and problem() says why.
+  // Opens the library and never closes it, because an initialised driver has threads and exit
+  // handlers. If the library cannot be opened, is_open() is false and problem() returns the reason.
   explicit DriverLibrary(const char* name);
 
   bool is_open() const { return handle_ != nullptr; }
   const char* problem() const { return problem_; }
 
-  // The function that it exports by this name; null where there is none.
+  // Returns the function with this exported name, or null if there is none.
   void* find(const char* name) const;
 
  private:

@@ -1,4 +1,4 @@
-// A GPU that is emulated on the CPU, in a module of the tests. No other one has it.
+// A GPU that is emulated on the CPU, which only the tests' module links.
 #pragma once
 
 #include "cuda/driver/driver_api.h"
@@ -9,7 +9,7 @@ struct Emulation {
   const DriverApi* driver;
 };
 
-// Null where there is none.
+// Returns the emulation, or null if the module has none.
 const Emulation* emulation();
 
 }  // namespace pb::cuda

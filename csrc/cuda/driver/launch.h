@@ -1,4 +1,4 @@
-// What the host decides about a launch of a kernel, as a value: chosen apart from being launched.
+// A kernel launch as a value, so that the choice of a launch is separate from the launch itself.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ template <typename Params>
 struct Launch {
   const char* kernel;   // a PB_KERNEL of csrc/cuda
   Grid grid;            // blocks
-  unsigned threads;     // of a block
-  size_t shared_bytes;  // dynamic shared memory of a block
+  unsigned threads;     // threads per block
+  size_t shared_bytes;  // dynamic shared memory per block
   Params params;
 };
 

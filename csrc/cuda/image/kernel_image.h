@@ -7,7 +7,7 @@
 
 namespace pb::cuda {
 
-// A fatbin for Device::load_module(); empty in a build without CUDA.
+// Returns a fatbin for Device::load_module(); empty in a build without CUDA.
 std::span<const std::byte> kernel_image();
 
 }  // namespace pb::cuda

@@ -1,4 +1,4 @@
-// Every kernel, for both compilers: what is not included here is in no build.
+// Includes every kernel, for both compilers: kernels that are not included here are in no build.
 #include "cuda/attention/attention.cuh"
 #include "cuda/attention/attention_f32.cuh"
 #include "cuda/attention/attention_merge.cuh"
