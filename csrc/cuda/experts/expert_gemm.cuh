@@ -1,7 +1,7 @@
 // Matrix products of mixtures of experts: each block multiplies a tile of one expert's pairs, by
-// the templates of plain products. They are entry points of their own: what tells an expert's rows
-// and weights is loaded, and would cost the plain kernels registers that they do not have. Tiles of
-// 128x128 have too few of them on mma.sync.
+// the templates of plain products. The products have kernels of their own, because finding an
+// expert's rows and weights takes registers that the plain kernels do not have. On mma.sync there
+// are no tiles of 128x128, which would need too many registers.
 #pragma once
 
 #include "cuda/experts/params_experts.h"
@@ -13,7 +13,8 @@
 namespace pb::cuda {
 namespace {
 
-// The product of the block's tile, whose first row is row 0; false: there is no such tile.
+// Computes the parameters of the block's tile, whose first row becomes row 0. Returns false if
+// there is no such tile.
 template <typename X>
 __device__ __forceinline__ bool product_of_tile(const ExpertGemmParams& p, GemmParams& product) {
   if (static_cast<int>(blockIdx.x) >= p.tiles->n_tiles) return false;

@@ -9,10 +9,10 @@
 namespace pb::cuda {
 namespace {
 
-// Of kernels on mma.sync; those on wgmma have kWgmmaTile.
+// The rows per tile of the kernels on mma.sync; kernels on wgmma have kWgmmaTile.
 constexpr std::array kTileRows = {8, 32, 64};
 
-// Names of kernels, by rows of a tile.
+// The names of kernels by rows per tile.
 struct ExpertKernelNames {
   DType weights;
   std::array<const char*, kTileRows.size()> mma;
@@ -25,7 +25,7 @@ struct ExpertKernelNames {
 constexpr ExpertKernelNames kNames[] = {PB_NAMES(kBF16, bf16, Bf16) PB_CUDA_FORMATS(PB_NAMES)};
 #undef PB_NAMES
 
-// Blocks that a multiprocessor should have at least, as in products of few rows.
+// The least number of blocks per multiprocessor, as in products of few rows.
 constexpr int64_t kBlocksPerSm = 2;
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
@@ -35,7 +35,7 @@ GemmKernel named(GemmKernel kernel, const char* name) {
   return kernel;
 }
 
-// Calls visit(kernel) for those of a dtype, by rows and then by columns.
+// Calls visit(kernel) for each kernel of a dtype, ordered by rows and then by columns.
 template <typename Visit>
 void for_each_kernel(DType weights, const GemmDevice& device, Visit visit) {
   const std::span<const GemmKernel> plain = gemm_kernels(weights);
@@ -59,7 +59,7 @@ int expert_tile_rows(const PairSizes& pairs, const GemmDevice& device) {
   return device.has_wgmma ? kWgmmaTile : kTileRows.back();
 }
 
-// Every expert that has pairs may have a tile with one of them; the others fill theirs.
+// Each expert with pairs may have one tile with a single pair; all other tiles are full.
 int most_expert_tiles(const PairSizes& pairs, int tile_rows) {
   const int64_t n_pairs = pairs.n_pairs();
   const int64_t with_pairs = std::min<int64_t>(n_pairs, pairs.n_experts);
@@ -123,8 +123,8 @@ std::vector<GemmKernel> expert_kernels(DType weights, const GemmDevice& device) 
   return kernels;
 }
 
-// The widest of those with the tile's rows that gives all multiprocessors enough; else the
-// narrowest.
+// Returns the kernel with the widest tiles, of tile_rows rows, that keeps all multiprocessors busy,
+// or else the narrowest one.
 GemmKernel choose_expert_kernel(const PairSizes& pairs, int n_out, DType weights,
                                 const GemmDevice& device) {
   const int tile_rows = expert_tile_rows(pairs, device);

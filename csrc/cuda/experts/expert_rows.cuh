@@ -1,5 +1,5 @@
-// What mixtures of experts do with rows around their products: copies of them for each pair, the
-// bounded activation of gpt-oss, and the weighted sums of each row's experts and shared expert.
+// The row operations around the products of mixtures of experts: copies of rows for each pair, the
+// clamped activation of gpt-oss, and the weighted sums of each row's experts and shared expert.
 #pragma once
 
 #include "cuda/device_code/device_code.h"
@@ -43,7 +43,8 @@ PB_KERNEL(add_shared, AddSharedParams, kCombinePairsThreads) {
   p.x[at] = __fmaf_rn(sigmoid(p.logits[blockIdx.x]), p.y[at], p.x[at]);
 }
 
-// OpenAI 2025, gpt-oss-120b & gpt-oss-20b model card (arXiv:2508.10925). Bounds keep a NaN.
+// Computes the activation of gpt-oss (OpenAI 2025, gpt-oss-120b & gpt-oss-20b model card,
+// arXiv:2508.10925). Clamping keeps a NaN.
 __device__ __forceinline__ float clamped_swiglu(float gate, float up, float alpha, float limit) {
   const float g = gate > limit ? limit : gate;
   const float most = up > limit ? limit : up;

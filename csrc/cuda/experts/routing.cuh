@@ -1,4 +1,4 @@
-// Which experts the rows of a pass go to: the choice of each row alone, then the numbers of all
+// The routing of the rows of a pass to experts: first each row's choice, then the numbers of all
 // pairs, by counting. Only whole numbers are added atomically.
 #pragma once
 
@@ -11,17 +11,18 @@ namespace {
 
 constexpr unsigned kEveryLane = 0xffffffffu;
 
-// A number that compares as `score` does, equal ones alike (0 and -0 too); NaN is above all or
-// below all.
+// Maps a score to an unsigned number of the same order, with equal numbers for equal scores (0 and
+// -0 too). A NaN is above or below all other scores.
 __device__ __forceinline__ unsigned ordered(float score) {
   const unsigned bits = __float_as_uint(score + 0.0f);  // -0 becomes 0
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-// Lane l has experts l, l + 32 ... Bit l of word i of `chosen` is expert 32 i + l.
+// The choice of a row's experts by a warp. Lane l has experts l, l + 32 ... Bit l of word i of
+// `chosen` is expert 32 i + l.
 class Choice {
  public:
-  // chosen (n_experts / 32, rounded up), shared by the warp.
+  // chosen (n_experts / 32, rounded up) is shared by the warp.
   __device__ __forceinline__ Choice(const RouteParams& p, unsigned* chosen)
       : logits_(p.logits + static_cast<int64_t>(blockIdx.x) * p.n_experts),
         bias_(p.bias),
@@ -34,11 +35,11 @@ class Choice {
     __syncwarp();
   }
 
-  // Chooses the expert of the greatest score of those that are not chosen yet; of equal ones that
-  // of the lower number. Returns its logit.
+  // Chooses the expert with the greatest score that is not chosen yet; among equal scores, the
+  // lowest number. Returns the expert's logit.
   __device__ __forceinline__ float take_greatest() {
     unsigned best = 0;
-    int expert = kMostExperts;  // nobody's
+    int expert = kMostExperts;  // no expert
     for (int i = 0; i < n_words_; ++i) {
       if (!is_there(i) || is_chosen(i)) continue;
       const unsigned key = ordered(score(32 * i + lane_));
@@ -49,14 +50,14 @@ class Choice {
     for (int step = 16; step > 0; step /= 2) {
       const unsigned other = __shfl_xor_sync(kEveryLane, best, step);
       const int of_other = __shfl_xor_sync(kEveryLane, expert, step);
-      // A lane without experts has kMostExperts, and is beaten by all others.
+      // A lane without experts has kMostExperts and loses to all others.
       const bool is_better =
           expert == kMostExperts || other > best || (other == best && of_other < expert);
       if (of_other == kMostExperts || !is_better) continue;
       best = other;
       expert = of_other;
     }
-    __syncwarp();  // all have read what is chosen
+    __syncwarp();  // all lanes have read chosen_
     if (lane_ == 0) chosen_[expert / 32] |= 1u << expert % 32;
     __syncwarp();
     return logits_[expert];
@@ -68,7 +69,7 @@ class Choice {
   __device__ __forceinline__ bool is_chosen(int word) const {
     return (chosen_[word] >> lane_ & 1u) != 0;
   }
-  // How many experts of a word before the lane's are chosen.
+  // Returns the number of chosen experts in a word that are before the lane's expert.
   __device__ __forceinline__ int before(int word) const {
     return __popc(chosen_[word] & ((1u << lane_) - 1));
   }
@@ -93,12 +94,12 @@ class Choice {
   unsigned* chosen_;
 };
 
-// What an expert counts before it is divided by a sum.
+// Returns the weight of an expert before the division by a sum.
 __device__ __forceinline__ float weight_of(float logit, float greatest, bool is_sigmoid) {
   return is_sigmoid ? sigmoid(logit) : exp_of(logit - greatest);
 }
 
-// Of a sum, each lane adds its experts ascending, then lanes are added by a fixed tree.
+// In each sum, a lane adds its experts in ascending order, and lanes are added by a fixed tree.
 PB_KERNEL(route_rows, RouteParams, 32) {
   __shared__ unsigned chosen[kMostExperts / 32];
   Choice choice(p, chosen);
@@ -125,12 +126,12 @@ PB_KERNEL(route_rows, RouteParams, 32) {
   }
 }
 
-using PairWarps = int[kNumberPairsThreads / 32];  // of a block, shared: a number a warp
+using PairWarps = int[kNumberPairsThreads / 32];  // shared by a block: a number for each warp
 
-// The sum of all threads' v; every thread gets it.
+// Returns the sum of all threads' v; every thread gets it.
 __device__ __forceinline__ int block_sum(int v, PairWarps& warps) {
   for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(kEveryLane, v, step);
-  __syncthreads();  // the sum before this one has been read
+  __syncthreads();  // all threads have read the previous sum
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = v;
   __syncthreads();
   int sum = 0;
@@ -138,7 +139,7 @@ __device__ __forceinline__ int block_sum(int v, PairWarps& warps) {
   return sum;
 }
 
-// Every block counts the pairs of all experts, and so knows what comes before those of its own.
+// Every block counts the pairs of all experts, so that it knows the number of pairs before its own.
 PB_KERNEL(number_pairs, NumberPairsParams, kNumberPairsThreads) {
   __shared__ PairWarps warps;
   DYNAMIC_SHARED(int, counts);  // (n_experts)
@@ -174,7 +175,7 @@ PB_KERNEL(number_pairs, NumberPairsParams, kNumberPairsThreads) {
   for (int first = 0; next < begin + n_own; first += kNumberPairsThreads) {
     const bool is_own = first + t < p.n_pairs && p.experts[first + t] == expert;
     const unsigned own = __ballot_sync(kEveryLane, is_own);
-    __syncthreads();  // the counts before these have been read
+    __syncthreads();  // all threads have read the previous counts
     if (t % 32 == 0) warps[t / 32] = __popc(own);
     __syncthreads();
     int number = next + __popc(own & ((1u << t % 32) - 1));

@@ -1,4 +1,4 @@
-// Rows of a weight by index: token embeddings, learned positions.
+// Look-ups of a weight's rows by index, for token embeddings and learned positions.
 #pragma once
 
 #include "cuda/device_code/device_code.h"
@@ -10,7 +10,7 @@
 namespace pb::cuda {
 namespace {
 
-// Element `at` of a row. scales, tail: of quantised weights.
+// Returns element `at` of a row. scales and tail are those of quantised weights.
 template <typename Format>
 __device__ __forceinline__ float weight_at(const unsigned char* row, const unsigned char* scales,
                                            const unsigned char* tail, int at) {
@@ -26,7 +26,7 @@ __device__ __forceinline__ float weight_at(const unsigned char* row, const unsig
   }
 }
 
-// Grid: a block a row.
+// The grid has one block per row.
 template <typename Format>
 __device__ __forceinline__ void gather_row(const GatherParams& p) {
   const int r = static_cast<int>(blockIdx.x);

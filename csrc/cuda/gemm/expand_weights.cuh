@@ -1,5 +1,5 @@
-// Quantised weights as bf16 matrices in global memory: what products for very many rows are made
-// of. Each number is the one that kernels which expand weights themselves multiply.
+// The expansion of quantised weights to bf16 matrices in global memory, for products of very many
+// rows. Each number is the same as in kernels that expand weights in their tiles.
 #pragma once
 
 #include "cuda/gemm/gemm_quantised.cuh"
@@ -7,7 +7,7 @@
 namespace pb::cuda {
 namespace {
 
-// A thread a group of 32. Grid: blocks of groups, row by row.
+// One thread expands a group of 32. The grid covers the groups, row by row.
 template <typename Format>
 __device__ __forceinline__ void expand_weights(const ExpandWeightsParams& p) {
   constexpr int kGroupBytes = 4 * Format::kBits;

@@ -1,8 +1,8 @@
-// Matrix products for many rows: square tiles, activations on the mma's 16-row side.
+// Matrix products for many rows: square tiles, with activations on the mma's 16-row side.
 //
-// A pipeline of kGemmStages: while a stage is multiplied, the next ones are copied by cp.async.
-// One barrier a stage: it publishes what has been copied, and after it nobody still reads the
-// stage that is filled next.
+// The kernels have a pipeline of kGemmStages stages: while one stage is multiplied, cp.async copies
+// the next ones. One barrier per stage publishes the copied data and ensures that no thread still
+// reads the stage that is filled next.
 #pragma once
 
 #include "cuda/gemm/gemm_tiles.cuh"
@@ -10,9 +10,9 @@
 namespace pb::cuda {
 namespace {
 
-constexpr int kStageRowBytes = kStepK * 2;  // of bf16 tiles
+constexpr int kStageRowBytes = kStepK * 2;  // bytes per row of bf16 tiles
 
-// Tiles of bf16 weights (kColumns, kStepK), copied as they are.
+// Tiles of bf16 weights (kColumns, kStepK), copied unchanged.
 template <int kColumns, int kThreads>
 class PlainTiles {
  public:
@@ -21,11 +21,11 @@ class PlainTiles {
         column_(column),
         stages_(take_tiles(shared, kGemmStages * kColumns * kStageRowBytes)) {}
 
-  // Issues the copies of stage i, which is tile `tile` of k.
+  // Issues the copies of stage i, which contains tile `tile` of k.
   __device__ __forceinline__ void copy(int i, int tile) {
     copy_rows<kStageRowBytes>(stage(i), kColumns, from_, column_, tile * kStageRowBytes, kThreads);
   }
-  // Begins with the first n_stages stages; commits a group of copies for each.
+  // Fills the first stages, and commits one group of copies for each.
   template <typename CopyX>
   __device__ __forceinline__ void start(int first, int end, CopyX copy_x) {
 #pragma unroll
@@ -37,7 +37,7 @@ class PlainTiles {
       cp_async_commit();
     }
   }
-  // Goes on while stage i is about to be multiplied.
+  // Continues the copies while stage i is about to be multiplied.
   __device__ __forceinline__ void advance(int i, int first, int end) {
     const int next = i + kGemmStages - 1;
     if (first + next < end) copy(next, first + next);
@@ -52,15 +52,15 @@ class PlainTiles {
   unsigned char* stages_;
 };
 
-// acc += the products of a stage: x tile (kRows, kStepK) and w tile (kColumns, kStepK), of a warp's
-// part (16 kMi rows from warp_row, 8 kNj columns from warp_column).
+// acc += the products of a stage, x tile (kRows, kStepK) by w tile (kColumns, kStepK), for a warp's
+// part: 16 kMi rows from warp_row on and 8 kNj columns from warp_column on.
 template <int kMi, int kNj>
 __device__ __forceinline__ void multiply_stage(const unsigned char* x, const unsigned char* w,
                                                int warp_row, int warp_column,
                                                float (&acc)[kMi][kNj * 4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-  for (int chunk = 0; chunk < kStepK / 8; chunk += 2) {  // a step of mma: two chunks of 8
+  for (int chunk = 0; chunk < kStepK / 8; chunk += 2) {  // an mma step is two chunks of 8
     unsigned a[kMi][4];
     unsigned b[kNj / 2][4];
 #pragma unroll
@@ -88,13 +88,14 @@ __device__ __forceinline__ void multiply_stage(const unsigned char* x, const uns
   }
 }
 
-// Grid: tiles of kRows rows, tiles of kColumns columns, segments (one where sums go to y).
-// Tiles: PlainTiles, or ExpandedTiles of gemm_quantised.cuh. row: the first of the block's tile.
+// The grid is tiles of kRows rows, by tiles of kColumns columns, by segments (one if sums go to y).
+// `Tiles` is PlainTiles, or ExpandedTiles of gemm_quantised.cuh. `row` is the first row of the
+// block's tile.
 template <typename Tiles, int kRows, int kColumns, int kWarpsM, int kWarpsN>
 __device__ __forceinline__ void gemm_many(const GemmParams& p, int row = row_of_block(kRows)) {
   constexpr int kThreads = 32 * kWarpsM * kWarpsN;
-  constexpr int kMi = kRows / kWarpsM / 16;    // mma tiles of a warp
-  constexpr int kNj = kColumns / kWarpsN / 8;  // two of them an ldmatrix
+  constexpr int kMi = kRows / kWarpsM / 16;    // mma tiles per warp
+  constexpr int kNj = kColumns / kWarpsN / 8;  // an ldmatrix loads two of them
   static_assert(kMi >= 1 && kNj >= 2 && kNj % 2 == 0);
   SharedArrays shared;
   unsigned char* const x_stages = take_tiles(shared, kGemmStages * kRows * kStageRowBytes);

@@ -6,8 +6,8 @@
 namespace pb::cuda {
 namespace {
 
-// Copies (n_tile_rows, kF32TileK) of a matrix into a tile with rows of kF32Pitch numbers; zeros
-// where the matrix has none. All threads of the block.
+// Copies (n_tile_rows, kF32TileK) numbers of a matrix into a tile with rows of kF32Pitch numbers,
+// with zeros outside the matrix. All threads of the block call this.
 __device__ __forceinline__ void copy_f32_rows(float* tile, int n_tile_rows, const float* from,
                                               int n_rows, int stride, int first_row, int column) {
   constexpr int kChunks = kF32TileK / 4;
@@ -20,8 +20,9 @@ __device__ __forceinline__ void copy_f32_rows(float* tile, int n_tile_rows, cons
   }
 }
 
-// Grid: tiles of kF32Rows rows, tiles of kF32Columns columns, segments (one where sums go to y).
-// A thread has 4 rows, 8 apart, of 4 columns, 16 apart. row: the first of the block's tile.
+// The grid is tiles of kF32Rows rows, by tiles of kF32Columns columns, by segments (one if sums go
+// to y). A thread computes 4 rows, at a distance of 8, by 4 columns, at a distance of 16. `row` is
+// the first row of the block's tile.
 __device__ __forceinline__ void gemm_f32_tile(const GemmParams& p,
                                               int row = row_of_block(kF32Rows)) {
   SharedArrays shared;
@@ -49,7 +50,7 @@ __device__ __forceinline__ void gemm_f32_tile(const GemmParams& p,
   }
   for (int i = 0; k.first + i < k.end; ++i) {
     cp_async_wait<kGemmStages - 2>();
-    __syncthreads();  // one a stage, as in gemm.cuh
+    __syncthreads();  // one per stage, as in gemm.cuh
     if (k.first + i + kGemmStages - 1 < k.end) copy(i + kGemmStages - 1);
     cp_async_commit();
     const int stage = i % kGemmStages;

@@ -1,8 +1,9 @@
-// Matrix products for few rows: bound by the bandwidth of the weights.
+// Matrix products for few rows, which are limited by the bandwidth of the weights.
 //
 // Weights take the mma's 16-row side and activations the 8-row side, so that one mma reads 16
-// columns of weights for 8 rows; the products of a step are the same, and so are the sums. A warp
-// has 16 columns; quantised weights are expanded in its registers, each number once a block.
+// columns of weights for 8 rows; the products of a step, and so the sums, are the same as in
+// gemm.cuh. A warp has 16 columns. Quantised weights are expanded in its registers, each number
+// once per block.
 #pragma once
 
 #include "cuda/gemm/gemm_tiles.cuh"
@@ -13,8 +14,9 @@
 namespace pb::cuda {
 namespace {
 
-// The fragments of 32 k's from `k` on, of 16 columns (rows of the tile) from `row` on: two mmas.
-// first_group: of the tile, counted from the beginning of its 16 bytes of the scales' tail.
+// Loads the fragments, for two mmas, of 16 columns (rows of the tile) from `row` on and 32 numbers
+// of k from `k` on. first_group is the tile's first group, counted from the start of its 16 bytes
+// of the scales' tail.
 template <typename Format>
 __device__ __forceinline__ void load_weights(const unsigned char* tile, const unsigned char* scales,
                                              int first_group, int row, int k, unsigned (&a)[2][4]) {
@@ -53,7 +55,7 @@ __device__ __forceinline__ void load_weights(const unsigned char* tile, const un
   }
 }
 
-// The fragments of 32 k's from `k` on of kRows rows of activations.
+// Loads the fragments of kRows rows of activations for 32 numbers of k from `k` on.
 template <int kRowBytes, int kRows>
 __device__ __forceinline__ void load_activations(const unsigned char* tile, int k,
                                                  unsigned (&b)[2][kRows / 8][2]) {
@@ -78,8 +80,8 @@ __device__ __forceinline__ void load_activations(const unsigned char* tile, int 
   }
 }
 
-// Copies the scales of n_columns columns, from `column` on, for tile `tile` of k: for each column
-// kTileScaleBytes, which end with what it has of the tail. n_threads: two a column.
+// Copies the scales of n_columns columns, from `column` on, for tile `tile` of k: kTileScaleBytes
+// per column, including its part of the tail. Two of the n_threads threads copy a column.
 template <typename Format>
 __device__ __forceinline__ void copy_scales(unsigned char* to, const GemmParams& p, int column,
                                             int n_columns, int tile, int n_threads) {
@@ -103,8 +105,8 @@ __device__ __forceinline__ void copy_scales(unsigned char* to, const GemmParams&
   }
 }
 
-// Grid: tiles of kRows rows, tiles of half as many columns as there are threads, segments (one
-// where sums go to y). row: the first of the block's tile.
+// The grid is tiles of kRows rows, by tiles of half as many columns as there are threads, by
+// segments (one if sums go to y). `row` is the first row of the block's tile.
 template <typename Format, int kRows>
 __device__ __forceinline__ void gemm_few(const GemmParams& p, int row = row_of_block(kRows)) {
   using Tile = FewTile<Format, kRows>;
@@ -115,7 +117,7 @@ __device__ __forceinline__ void gemm_few(const GemmParams& p, int row = row_of_b
   const int column = static_cast<int>(blockIdx.y) * n_columns;
   const int warp_column = static_cast<int>(threadIdx.x) / 32 * 16;
 
-  // Stages of each.
+  // Each array has kStages stages.
   SharedArrays shared;
   const int w_bytes = n_columns * Tile::kWRowBytes;
   const int scale_bytes = n_columns * Tile::kScaleBytes;
@@ -158,7 +160,7 @@ __device__ __forceinline__ void gemm_few(const GemmParams& p, int row = row_of_b
     const int first_group = Format::kTailTiles > 0 ? tile % Format::kTailTiles * (kTileK / 32) : 0;
 #pragma unroll
     for (int part = 0; part < kTileK; part += kStepK) {
-      if (tile * kTileK + part >= p.k_padded) break;  // whole steps only, as many as elsewhere
+      if (tile * kTileK + part >= p.k_padded) break;  // only whole steps, as in all kernels
 #pragma unroll
       for (int at = part; at < part + kStepK; at += 32) {
         unsigned a[2][4];

@@ -1,4 +1,4 @@
-// The second launch of a product that was split over k: adds its segments in order.
+// The second launch of a product that is split over k: it adds the segments in order.
 #pragma once
 
 #include "cuda/device_code/device_code.h"
@@ -7,13 +7,13 @@
 namespace pb::cuda {
 namespace {
 
-// A thread up to kFinishedPerThread outputs of a row, kFinishThreads apart. Grid: blocks of
-// columns, rows.
+// A thread computes up to kFinishedPerThread outputs of a row, kFinishThreads apart. The grid is
+// blocks of columns by rows.
 PB_KERNEL(gemm_finish, GemmFinishParams, kFinishThreads) {
   const int64_t row = blockIdx.y;
   const int first = static_cast<int>(blockIdx.x) * kFinishThreads * kFinishedPerThread +
                     static_cast<int>(threadIdx.x);
-  const int64_t n = int64_t{static_cast<int>(gridDim.y)} * p.n_out;  // of a segment
+  const int64_t n = int64_t{static_cast<int>(gridDim.y)} * p.n_out;  // numbers per segment
   const float* const partial = p.partial + row * p.n_out;
   float* const y = p.y + row * p.y_stride;
   float sums[kFinishedPerThread];

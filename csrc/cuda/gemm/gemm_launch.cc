@@ -23,12 +23,12 @@ constexpr GemmKernel many(const char* name, DType weights) {
   return {name, weights, kRows, kColumns, 2 * kColumns, kShared};
 }
 
-// Names of the kernels of a format.
+// The names of the kernels of a format.
 struct KernelNames {
   const char *few8, *few16, *few32, *square64, *square128, *wgmma, *tma;
 };
 
-// Of each number of rows, the narrow tiles first.
+// Returns a format's kernels, ordered by rows and then from narrow to wide tiles.
 template <typename Format>
 constexpr auto kernels_of(DType weights, const KernelNames& names) {
   return std::array{few<Format, 8, 16>(names.few8, weights),
@@ -66,16 +66,16 @@ constexpr GemmKernel tma(const char* name, DType weights) {
           .has_maps = true,
           .takes_turns = Format::kBits == 16};
 }
-// What there is for weights of a dtype.
+// The kernels for weights of a dtype.
 struct KernelsOfDType {
   std::span<const GemmKernel> all;
-  const GemmKernel* wgmma;  // null: none
-  const GemmKernel* tma;    // likewise
+  const GemmKernel* wgmma;  // null: no kernel
+  const GemmKernel* tma;    // null: no kernel
   const char* gather;
-  const char* expand = nullptr;  // null: they need not
+  const char* expand = nullptr;  // null: the weights are not quantised
 };
 
-// The kernels of a layout, kNames being those of weight_kernels.cuh.
+// The kernels of a layout; kNames are those of weight_kernels.cuh.
 template <typename Layout, DType kWeights, const KernelNames& kNames>
 struct Table {
   static constexpr auto kAll = kernels_of<Layout>(kWeights, kNames);
@@ -110,8 +110,8 @@ KernelsOfDType kernels_for(DType weights) {
   }
 }
 
-// Of kernels for few rows, the fewest tiles of all k a multiprocessor: with fewer k is split, as
-// most would wait for those that have one more to do.
+// The least number of tiles per multiprocessor for which kernels for few rows go through all of k.
+// With fewer tiles, most multiprocessors would wait for those with one more tile, so k is split.
 constexpr int kWholeTilesPerSm = 3;
 constexpr int kWholeExpandingTilesPerSm = 4;
 
@@ -123,24 +123,25 @@ int64_t n_tiles_of(const GemmSizes& sizes, const GemmKernel& kernel) {
   return int64_t{ceil_div(sizes.n_rows, kernel.rows)} * ceil_div(sizes.n_out, kernel.columns);
 }
 
-// The fewest blocks of large or wide tiles: they may leave a third of the multiprocessors without
-// work, and are faster than smaller ones all the same.
+// Returns the least number of blocks of large or wide tiles. They are faster than smaller tiles
+// even if a third of the multiprocessors has no work.
 int64_t fewest_blocks(const GemmDevice& device) { return ceil_div(2 * device.n_sms, 3); }
 
-// Whether wgmma is the fastest, a block a tile, or a segment of one: of a large product an H100
-// makes 597 TFLOP/s by it and 266 by mma.sync.
+// Returns true if wgmma is the fastest kernel with one block per tile, or per segment of a tile. On
+// an H100, a large product reaches 597 TFLOP/s by wgmma and 266 by mma.sync.
 bool is_for_wgmma(const GemmSizes& sizes, const GemmDevice& device, int n_segments) {
   return device.has_wgmma && sizes.weights != DType::kF32 &&
          n_segments * n_tiles_of(sizes, wgmma_kernel(sizes.weights)) >= fewest_blocks(device);
 }
 
-// Most rows for which a kernel for few rows is taken.
+// The most rows for which a kernel for few rows is chosen.
 constexpr int kFewRows = 32;
 
 bool is_expanded(DType weights) { return weights != DType::kF32 && weights != DType::kBF16; }
 
-// Fewest rows for which weights become bf16 in memory first: writing and reading them again takes
-// as long as it takes longer to multiply some 300 rows by tiles that are expanded.
+// The least number of rows for which weights are expanded to bf16 in memory first. At some 300
+// rows, the time to write and read the expanded weights equals the time that expanding them in
+// tiles would add.
 constexpr int kExpandedRows = 384;
 constexpr size_t kMostExpandedBytes = size_t{256} << 20;
 
@@ -151,8 +152,8 @@ int expanded_columns(const GemmSizes& sizes) {
   return std::min(sizes.n_out, n_tiles * kWgmmaTile);
 }
 
-// Of kernels that differ in their columns, the narrow ones first: the widest that makes n_blocks,
-// else the narrowest.
+// Returns the kernel with the widest tiles that has at least n_blocks blocks, or else the narrowest
+// one. The kernels are ordered from narrow to wide.
 const GemmKernel* widest(std::span<const GemmKernel> kernels, const GemmSizes& sizes,
                          int n_segments, int64_t n_blocks) {
   const GemmKernel* best = &kernels.front();
@@ -162,9 +163,10 @@ const GemmKernel* widest(std::span<const GemmKernel> kernels, const GemmSizes& s
   return best;
 }
 
-// Kernels with the fewest rows that hold those of a product. Rows are read again by each tile of
-// columns: of bf16 weights, which are read as fast as multiplied, tiles have twice as many columns
-// as rows; of others the widest, whose many warps expand.
+// Chooses from the kernels with the fewest rows that hold those of the product. Each tile of
+// columns reads the rows again. For bf16 weights, which are read as fast as they are multiplied, a
+// tile has at most twice as many columns as rows; for other weights it is the widest, whose many
+// warps share the expansion.
 GemmChoice choose_few(std::span<const GemmKernel> kernels, const GemmSizes& sizes,
                       const GemmDevice& device, int n_segments) {
   const bool expands = is_expanded(sizes.weights);
@@ -195,7 +197,7 @@ GemmChoice choose_gemm(const GemmSizes& sizes, const GemmDevice& device) {
   const int n_segments = n_segments_of(sizes);
   if (sizes.weights != DType::kF32) {
     if (sizes.n_rows <= kFewRows) return choose_few(kernels, sizes, device, n_segments);
-    kernels = kernels.last(2);  // the square tiles
+    kernels = kernels.last(2);  // the kernels with square tiles
   }
   if (is_for_wgmma(sizes, device, n_segments)) {
     const bool splits_k = !is_for_wgmma(sizes, device, 1);
@@ -308,7 +310,7 @@ Launch<ExpandWeightsParams> expand_launch(const WeightLayout& layout, const Weig
 
 namespace {
 
-// Columns after columns: as many as are expanded at a time.
+// Expands and multiplies expanded_columns columns at a time.
 void launch_expanded(Device& device, const GemmSizes& sizes, const GemmChoice& choice,
                      const GemmOperands& operands, Store store) {
   const WeightLayout layout = weight_layout(sizes.n_out, sizes.n_in, sizes.weights);

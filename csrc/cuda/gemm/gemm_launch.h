@@ -23,90 +23,91 @@ struct GemmSizes {
   DType weights;  // not kF16
 };
 
-// A kernel and how it cuts a product.
+// A kernel, and the tiles into which it cuts a product.
 struct GemmKernel {
   const char* name;
   DType weights;
-  int rows;     // of a tile
-  int columns;  // of a tile
+  int rows;     // per tile
+  int columns;  // per tile
   unsigned threads;
   size_t shared_bytes;
-  bool has_maps = false;     // takes TmaGemmParams: its tiles are copied by tensor maps
-  bool takes_turns = false;  // its blocks take tiles in turn, however many blocks there are
+  bool has_maps = false;     // takes TmaGemmParams; tensor maps copy its tiles
+  bool takes_turns = false;  // blocks take tiles in turn, for any number of blocks
 };
 
-// Every kernel there is for weights of a dtype, those for the fewest rows first.
+// Returns all kernels for weights of a dtype, fewest rows first.
 std::span<const GemmKernel> gemm_kernels(DType weights);
 
-// The kernel for many rows that only code for sm_90a has; weights: not kF32.
+// Returns the kernel for many rows that only code for sm_90a has; weights is not kF32.
 const GemmKernel& wgmma_kernel(DType weights);
 
-// The same with tiles copied by tensor maps. Where there are none, wgmma_kernel() takes its place:
-// the bits are the same.
+// Returns the same kernel with tiles copied by tensor maps. Where maps cannot be made,
+// wgmma_kernel() takes its place, with the same bits.
 const GemmKernel& tma_kernel(DType weights);
 
 struct GemmChoice {
   const GemmKernel* kernel;
-  bool splits_k;        // a block a segment of k, and a second launch that adds them
-  int most_blocks = 0;  // of a segment, for a kernel that takes_turns; 0: a block a tile
-  // Quantised weights of so many columns at a time become bf16 in scratch memory, and are
-  // multiplied by `kernel`, which is of bf16; 0: a kernel of their own dtype expands them in its
-  // tiles.
+  bool splits_k;        // one block per segment of k, and a second launch adds the segments
+  int most_blocks = 0;  // per segment, for a kernel that takes_turns; 0: one per tile
+  // If not 0, so many columns of quantised weights at a time are expanded to bf16 in scratch memory
+  // and multiplied by `kernel`, a kernel for bf16. If 0, a kernel for the weights' dtype expands
+  // them in its tiles.
   int expanded_columns = 0;
 };
 
-// What a choice has to know of a GPU and its code.
+// The properties of a GPU and its code that a choice depends on.
 struct GemmDevice {
   int n_sms;
-  bool has_wgmma = false;  // its architecture is sm_90a
-  bool has_tma = false;    // the same, and products may take tensor maps
+  bool has_wgmma = false;  // the code is for sm_90a
+  bool has_tma = false;    // the code is for sm_90a, and products may use tensor maps
 };
 GemmChoice choose_gemm(const GemmSizes& sizes, const GemmDevice& device);
 
-// Bytes of the scratch memory that the launches of a choice need.
+// Returns the bytes of scratch memory that the launches of a choice need.
 size_t gemm_scratch_bytes(const GemmSizes& sizes, const GemmChoice& choice);
 
-// Device memory of a product.
+// The device memory of a product.
 struct GemmOperands {
-  const void* x = nullptr;  // (n_rows, x_stride) bf16; f32 with f32 weights; zero from n_in on
-  int x_stride = 0;         // n_in rounded up to 16
+  // (n_rows, x_stride) in bf16, or f32 with f32 weights; zero from n_in on
+  const void* x = nullptr;
+  int x_stride = 0;  // n_in rounded up to 16
   WeightPointers w = {};
-  float* y = nullptr;        // (n_rows, y_stride), of which the first n_out columns
-  float* scratch = nullptr;  // gemm_scratch_bytes
-  int y_stride = 0;          // 0: n_out
+  float* y = nullptr;        // (n_rows, y_stride), of which the first n_out columns are used
+  float* scratch = nullptr;  // gemm_scratch_bytes()
+  int y_stride = 0;          // 0: equal to n_out
 };
 
 struct GemmLaunches {
   Launch<GemmParams> product;
-  std::optional<Launch<GemmFinishParams>> finish;  // after it, in the same stream
+  std::optional<Launch<GemmFinishParams>> finish;  // after `product`, in the same stream
 };
 
-// Of a choice without expanded_columns.
+// Returns the launches of a choice without expanded_columns.
 GemmLaunches gemm_launches(const GemmSizes& sizes, const GemmChoice& choice,
                            const GemmOperands& operands, Store store);
 
-// What the maps of a kernel that has_maps are made of; w: null where it is not bf16.
+// The descriptions of the maps of a kernel that has_maps; w is null if the weights are not bf16.
 struct GemmTiles {
   TiledMatrix x;
   TiledMatrix w;
 };
 GemmTiles gemm_tiles(const GemmSizes& sizes, const GemmOperands& operands);
 
-// The launch of such a kernel, as gemm_launches gave it, with its maps.
+// Adds the maps to such a kernel's launch of gemm_launches().
 Launch<TmaGemmParams> with_maps(const Launch<GemmParams>& product, const TensorMap& x,
                                 const TensorMap& w);
 
-// scratch (n_columns, k_padded) in bf16 = columns of w from `first` on.
+// scratch (n_columns, k_padded) in bf16 = the columns of w from `first` on.
 Launch<ExpandWeightsParams> expand_launch(const WeightLayout& layout, const WeightPointers& w,
                                           int first, int n_columns, void* scratch);
 
-// Launches a product. One by tensor maps, which are made here, is by wgmma_kernel() where the
-// driver makes none.
+// Launches a product, and makes its tensor maps if the kernel has_maps. If the driver cannot make
+// them, wgmma_kernel() takes its place.
 void launch_gemm(Device& device, const GemmSizes& sizes, GemmChoice choice,
                  const GemmOperands& operands, Store store);
 
-// x[r] = table[ids[r]] * scale, or x[r] += table[ids[r]].  ids (n_rows), x (n_rows, n_in) f32, both
-// in device memory
+// x[r] = table[ids[r]] * scale, or x[r] += table[ids[r]]. ids (n_rows) and x (n_rows, n_in) f32 are
+// in device memory.
 Launch<GatherParams> gather_launch(const WeightLayout& table, const WeightPointers& pointers,
                                    const int32_t* ids, int n_rows, float* x, Store store,
                                    float scale = 1.0f);

@@ -1,7 +1,8 @@
-// Matrix products for many rows with quantised weights: expanded to bf16 in shared memory.
+// Matrix products for many rows with quantised weights, which are expanded to bf16 in shared
+// memory.
 //
-// A thread expands what it has copied itself, one group of 32 a stage, so that no barrier is needed
-// between the two; the barrier of the stage publishes what it wrote.
+// A thread expands the data that it has copied itself, one group of 32 per stage, so that no
+// barrier is needed between the two; the barrier of the stage publishes the result.
 #pragma once
 
 #include "cuda/gemm/gemm.cuh"
@@ -12,8 +13,8 @@
 namespace pb::cuda {
 namespace {
 
-// Writes the numbers of a group, 4 chunks of 8 bf16. `raw`: its 32 or 16 bytes, in pieces of 16
-// that lie `stride` bytes apart.
+// Writes the numbers of a group as 4 chunks of 8 bf16. `raw` points to the group's 32 or 16 bytes,
+// in pieces of 16 bytes that are `stride` bytes apart.
 template <typename Format, typename PutChunk>
 __device__ __forceinline__ void expand_group(const unsigned char* raw, int stride,
                                              const GroupOf<Format>& group, PutChunk put_chunk) {
@@ -30,7 +31,7 @@ __device__ __forceinline__ void expand_group(const unsigned char* raw, int strid
     const uint4 v = *reinterpret_cast<const uint4*>(raw);
     const unsigned words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {  // bytes i are elements i and i + 16
+    for (int half = 0; half < 2; ++half) {  // byte i has the elements i and i + 16
       unsigned low[4];
       unsigned high[4];
 #pragma unroll
@@ -43,8 +44,8 @@ __device__ __forceinline__ void expand_group(const unsigned char* raw, int strid
   }
 }
 
-// Tiles of quantised weights: copied as they are, a stage ahead of the activations, and expanded
-// while the stage before is multiplied. Two threads a column.
+// Tiles of quantised weights. They are copied unchanged, one stage ahead of the activations, and
+// expanded while the previous stage is multiplied. Two threads handle a column.
 template <typename Format, int kColumns, int kThreads>
 class ExpandedTiles {
  public:
@@ -67,7 +68,7 @@ class ExpandedTiles {
     copy_raw(1, first, end);
     cp_async_commit();
     if (first + 1 < end) copy_x(1);
-    cp_async_wait<0>();  // for the group above only
+    cp_async_wait<0>();  // waits for the group above only
     expand(0);
     copy_raw(2, first, end);
     cp_async_commit();
@@ -83,7 +84,7 @@ class ExpandedTiles {
  private:
   using Group = GroupOf<Format>;
   static constexpr int kTileBytes = kColumns * kStageRowBytes;
-  static constexpr int kPieces = Format::kBits / 4;  // of 16 bytes, of a group
+  static constexpr int kPieces = Format::kBits / 4;  // 16-byte pieces per group
   static constexpr int kPieceStride = kThreads * 16;
 
   __device__ __forceinline__ unsigned char* raw(int i) const {
@@ -116,11 +117,11 @@ class ExpandedTiles {
 
   ByteRows from_;
   int column_;
-  unsigned char* tiles_;  // two, expanded
-  unsigned char* raw_;    // of this thread
+  unsigned char* tiles_;  // two expanded tiles
+  unsigned char* raw_;    // this thread's pieces
   const unsigned char* scales_;
   const unsigned char* tail_;
-  typename Group::Scales of_group_{};  // that is expanded next
+  typename Group::Scales of_group_{};  // the scales of the group that is expanded next
   typename Group::Scales of_next_{};
 };
 

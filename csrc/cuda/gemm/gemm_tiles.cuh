@@ -1,4 +1,5 @@
-// What the matrix products share: tiles in shared memory, the range of k of a block, its results.
+// The common parts of matrix products: tiles in shared memory, a block's range of k, and its
+// results.
 #pragma once
 
 #include "cuda/device_code/device_code.h"
@@ -8,26 +9,26 @@
 namespace pb::cuda {
 namespace {
 
-// The first row of a block's tile, where tiles of rows are the grid's x.
+// Returns the first row of a block's tile if the grid's x counts tiles of rows.
 __device__ __forceinline__ int row_of_block(int tile_rows) {
   return static_cast<int>(blockIdx.x) * tile_rows;
 }
 
-// Takes shared memory for tiles, which begin where those of wgmma have to.
+// Takes shared memory for tiles, with the alignment of wgmma.
 constexpr int kTileAlignment = 1024;
 __device__ __forceinline__ unsigned char* take_tiles(SharedArrays& shared, int n_bytes) {
   return shared.take<unsigned char>(n_bytes, kTileAlignment);
 }
 
-// A matrix in global memory: rows of row_bytes, a multiple of 16.
+// A matrix in global memory with rows of row_bytes, a multiple of 16.
 struct ByteRows {
   const unsigned char* data;
   int n_rows;
   int row_bytes;
 };
 
-// Copies rows from first_row, bytes from first_byte on, into a swizzled tile (n_tile_rows,
-// kRowBytes); zeros where the matrix has none. All threads of the block.
+// Copies rows from first_row on, and their bytes from first_byte on, into a swizzled tile
+// (n_tile_rows, kRowBytes), with zeros outside the matrix. All threads of the block call this.
 template <int kRowBytes>
 __device__ __forceinline__ void copy_rows(unsigned char* tile, int n_tile_rows,
                                           const ByteRows& from, int first_row, int first_byte,
@@ -43,8 +44,8 @@ __device__ __forceinline__ void copy_rows(unsigned char* tile, int n_tile_rows,
   }
 }
 
-// The tiles of k that a block goes through: those of segment blockIdx.z where sums go to
-// p.partial, else all.
+// The tiles of k that a block multiplies: those of segment blockIdx.z if sums go to p.partial, else
+// all.
 template <int kTileK>
 struct KTiles {
   static constexpr int kInSegment = kSegmentK / kTileK;
@@ -66,7 +67,7 @@ struct KTiles {
   }
 };
 
-// Ends a segment: adds its sums to those of the segments before it, if there are any.
+// Ends a segment: adds its sums to those of the previous segments, if any.
 template <int kCount>
 __device__ __forceinline__ void end_segment(float (&sums)[kCount], float (&segment)[kCount],
                                             bool is_first) {
@@ -77,7 +78,7 @@ __device__ __forceinline__ void end_segment(float (&sums)[kCount], float (&segme
   }
 }
 
-// Takes the sum of an output's segments, or of one of them.
+// Stores the sum of an output's segments, or the sum of one segment if k is split.
 __device__ __forceinline__ void put_sum(const GemmParams& p, int row, int column, float sum) {
   if (row >= p.n_rows || column >= p.n_out) return;
   if (p.partial != nullptr) {
@@ -89,10 +90,10 @@ __device__ __forceinline__ void put_sum(const GemmParams& p, int row, int column
   *y = p.adds ? *y + sum : sum;
 }
 
-// The same for two neighbouring columns, of which the first is even.
+// Stores the sums of two neighbouring columns, of which the first is even.
 __device__ __forceinline__ void put_sums(const GemmParams& p, int row, int column, float sum,
                                          float next) {
-  // Whether rows of partial, or of y, begin on 4 bytes only.
+  // True if rows of partial, or of y, are aligned to 4 bytes only.
   if ((p.n_out | p.y_stride) % 2 != 0 || reinterpret_cast<uintptr_t>(p.y) % 8 != 0) {
     put_sum(p, row, column, sum);
     put_sum(p, row, column + 1, next);

@@ -1,5 +1,5 @@
-// Matrix products for many rows on Hopper whose tiles are copied by tensor maps (tma.h): the chain
-// of sums, and so the bits, of gemm_wgmma.cuh.
+// Matrix products for many rows on Hopper whose tiles are copied by tensor maps (tma.h). The order
+// of sums, and so the bits, are those of gemm_wgmma.cuh.
 #pragma once
 
 #include "cuda/device_code/ring.cuh"
@@ -13,18 +13,17 @@ namespace {
 static_assert(kTmaBarriersBytes % kWgmmaAlignment == 0);
 constexpr unsigned kWgmmaWarps = kWgmmaThreads / 32;
 
-// Of a thread, after the block has begun with 168 for each, which is what 384 threads may have.
+// Registers per thread. A block starts with 168 for each thread, the maximum for 384 threads.
 constexpr int kCopyingRegisters = 24;
 constexpr int kMultiplyingRegisters = 240;
 static_assert(kMultiplyingRegisters * kWgmmaThreads +
                   kCopyingRegisters * (kTmaThreads - kWgmmaThreads) <=
               168 * kTmaThreads);
 
-// Where output tile `number` of (n_rows, n_columns) tiles begins. Neighbours, which are computed at
-// the same time, have some rows and some columns each: of so many rows that x of a group of tiles
-// stays in the L2 cache for all columns of w.
+// The position of output tile `number` of (n_rows, n_columns) tiles. Tiles are ordered in groups of
+// kRowTiles rows of tiles, so that x of a group stays in the L2 cache for all columns of w.
 struct OutputTile {
-  static constexpr int kRowTiles = 16;  // of a group
+  static constexpr int kRowTiles = 16;  // rows of tiles per group
   int row;
   int column;
 
@@ -37,11 +36,11 @@ struct OutputTile {
   }
 };
 
-// Of bf16 weights. Blocks take output tiles in turn: while sums of one are put away, the stages of
-// the next one are copied. A stage has two barriers: `full` is over when its tiles have been
-// copied, `empty` when the warps that multiply have done with them. One thread fills stages as they
-// become empty; two warpgroups multiply. The products of a stage are under way while those of the
-// next one are issued: a stage is given back one later.
+// Multiplies by bf16 weights. Blocks take output tiles in turn: while the sums of one tile are
+// stored, the stages of the next one are copied. A stage has two barriers: `full` completes when
+// its tiles have been copied, `empty` when the multiplying warps no longer read them. One thread
+// fills stages as they become empty, and two warpgroups multiply. The products of a stage are under
+// way while those of the next stage are issued, so that a stage is released one stage later.
 __device__ __forceinline__ void gemm_tma(const TmaGemmParams& params) {
   const GemmParams& p = params.product;
   SharedArrays shared;
@@ -74,7 +73,7 @@ __device__ __forceinline__ void gemm_tma(const TmaGemmParams& params) {
     for (int number = first_output; number < n_outputs; number += n_blocks) {
       const OutputTile output(number, n_rows, n_columns);
       for (int tile = k.first; tile < k.end; ++tile) {
-        mbarrier_wait(empty + at.stage, at.parity ^ 1);  // the first time at once
+        mbarrier_wait(empty + at.stage, at.parity ^ 1);  // returns at once in the first phase
         mbarrier_arrive_expect(full + at.stage, 2 * kWgmmaTileBytes);
         tma_copy(x_stages + at.stage * kWgmmaTileBytes, params.x, tile * kStepK, output.row,
                  full + at.stage);
@@ -118,11 +117,12 @@ __device__ __forceinline__ void gemm_tma(const TmaGemmParams& params) {
   }
 }
 
-// Tiles of x, copied by one thread; each stage has a barrier. A stage is filled again after a
-// __syncthreads behind its products.
+// Tiles of x that one thread copies; each stage has a barrier. A stage is filled again after the
+// __syncthreads that follows its products.
 class MappedX {
  public:
-  // By all threads. Takes shared memory for tiles; barriers: kGemmStages, made and seen by all.
+  // All threads call this. Takes shared memory for tiles; barriers (kGemmStages) are initialised
+  // and visible to all.
   __device__ __forceinline__ MappedX(const TensorMap& map, unsigned char* stages,
                                      uint64_t* barriers, int row)
       : map_(map), stages_(stages), barriers_(barriers), row_(row) {}
@@ -147,7 +147,8 @@ class MappedX {
   int row_;
 };
 
-// Of quantised weights: x by a map, weights as before, since all threads expand them.
+// Multiplies by quantised weights: x is copied by a map, and the weights by cp.async, because all
+// threads expand them.
 template <typename Format>
 __device__ __forceinline__ void gemm_tma_expanded(const TmaGemmParams& params) {
   SharedArrays shared;
@@ -168,13 +169,14 @@ __device__ __forceinline__ void gemm_tma_expanded(const TmaGemmParams& params) {
 }
 
 #elif defined(__CUDA_ARCH__)
-// No launch description names these kernels here; an output that nobody writes would go unseen.
+// Not compiled for this architecture. The kernels trap, so that a wrong launch fails instead of
+// leaving the output unwritten.
 __device__ __forceinline__ void gemm_tma(const TmaGemmParams&) { __trap(); }
 template <typename Format>
 __device__ __forceinline__ void gemm_tma_expanded(const TmaGemmParams&) {
   __trap();
 }
-#else  // nvcc's pass for the host
+#else  // nvcc's host pass
 __device__ __forceinline__ void gemm_tma(const TmaGemmParams&) {}
 template <typename Format>
 __device__ __forceinline__ void gemm_tma_expanded(const TmaGemmParams&) {}

@@ -1,6 +1,6 @@
-// Matrix products for many rows on Hopper's wgmma: the tiles and the pipeline of gemm.cuh, and its
-// chain, 16 k's at a time, ascending, restarted at the same segments. By the models of both
-// (arXiv:2511.10909) wgmma has the bits of mma.sync.
+// Matrix products for many rows on Hopper's wgmma, with the tiles and the pipeline of gemm.cuh and
+// its order of sums: 16 numbers of k at a time, ascending, restarted at the same segments.
+// According to models of both instructions (arXiv:2511.10909), wgmma has the bits of mma.sync.
 #pragma once
 
 #include "cuda/device_code/wgmma.h"
@@ -14,7 +14,7 @@ constexpr int kWgmmaTileBytes = kWgmmaTile * kStageRowBytes;
 
 #ifdef PB_HAS_WGMMA
 
-// Tiles of x, copied by all threads of the block in the groups of cp.async that w's have.
+// Tiles of x that all threads of the block copy, in the same groups of cp.async as the tiles of w.
 class CopiedX {
  public:
   __device__ __forceinline__ CopiedX(const GemmParams& p, SharedArrays& shared, int row)
@@ -22,12 +22,12 @@ class CopiedX {
         row_(row),
         stages_(take_tiles(shared, kGemmStages * kWgmmaTileBytes)) {}
 
-  // Issues the copy of stage i, which is tile `tile` of k.
+  // Issues the copy of stage i, which contains tile `tile` of k.
   __device__ __forceinline__ void copy(int i, int tile) const {
     copy_rows<kStageRowBytes>(stage(i), kWgmmaTile, from_, row_, tile * kStageRowBytes,
                               kWgmmaThreads);
   }
-  __device__ __forceinline__ void wait(int) const {}  // cp_async_wait has
+  __device__ __forceinline__ void wait(int) const {}  // cp_async_wait has waited
   __device__ __forceinline__ unsigned char* stage(int i) const {
     return stages_ + i % kGemmStages * kWgmmaTileBytes;
   }
@@ -38,8 +38,8 @@ class CopiedX {
   unsigned char* stages_;
 };
 
-// Adds pairs of sums to what is in y. Many loads at a time: one after the other, each would wait
-// for the store before it.
+// Adds pairs of sums to y. Loads are issued in batches, because a single load would wait for the
+// previous store.
 __device__ __forceinline__ void add_accumulators(const GemmParams& p, int row, int column,
                                                  const float (&sums)[64]) {
   constexpr int kAtOnce = 16;  // pairs
@@ -71,7 +71,7 @@ __device__ __forceinline__ void add_accumulators(const GemmParams& p, int row, i
   }
 }
 
-// Puts a thread's accumulators; row: the first of its warpgroup.
+// Stores a thread's accumulators; `row` is the first row of its warpgroup.
 __device__ __forceinline__ void put_accumulators(const GemmParams& p, int row, int column,
                                                  const float (&sums)[64]) {
   const int t = static_cast<int>(threadIdx.x) % 128;
@@ -89,7 +89,7 @@ __device__ __forceinline__ void put_accumulators(const GemmParams& p, int row, i
   }
 }
 
-// Issues the products of a stage: of 64 rows of x from a on, and the columns of w from b on.
+// Issues the products of a stage: 64 rows of x from a on by the columns of w from b on.
 __device__ __forceinline__ void multiply_by_wgmma(float (&segment)[64], const unsigned char* a,
                                                   const unsigned char* b) {
   wgmma_fence(segment);
@@ -100,10 +100,10 @@ __device__ __forceinline__ void multiply_by_wgmma(float (&segment)[64], const un
   wgmma_commit();
 }
 
-// A block has kWgmmaTile rows and columns: two warpgroups of 64 rows each.
-// Grid: tiles of rows, tiles of columns, segments (one where sums go to y).
-// Tiles: PlainTiles or ExpandedTiles, of kWgmmaTile columns. x: CopiedX, or MappedX of
-// gemm_tma.cuh. row, column: the first of the block's tile.
+// A block has kWgmmaTile rows and columns: two warpgroups of 64 rows each. The grid is tiles of
+// rows, by tiles of columns, by segments (one if sums go to y). `Tiles` is PlainTiles or
+// ExpandedTiles, with kWgmmaTile columns. `X` is CopiedX, or MappedX of gemm_tma.cuh. row and
+// column are the first ones of the block's tile.
 template <typename Tiles, typename X>
 __device__ __forceinline__ void gemm_wgmma_tiles(const GemmParams& p, SharedArrays& shared,
                                                  const X& x, int row, int column) {
@@ -119,7 +119,7 @@ __device__ __forceinline__ void gemm_wgmma_tiles(const GemmParams& p, SharedArra
     x.wait(i);
     cp_async_wait<kGemmStages - 2>();
     fence_for_async_proxy();
-    __syncthreads();  // stage i is there for all, and nobody multiplies the one that is filled next
+    __syncthreads();  // stage i is complete, and no thread multiplies the stage that is filled next
     multiply_by_wgmma(segment, x.stage(i) + group_row * kStageRowBytes, w.stage(i));
     if (k.first + i + kGemmStages - 1 < k.end) copy_x(i + kGemmStages - 1);
     w.advance(i, k.first, k.end);
@@ -135,7 +135,7 @@ __device__ __forceinline__ void gemm_wgmma_tiles(const GemmParams& p, SharedArra
 
 #endif  // PB_HAS_WGMMA
 
-// The same with every tile copied by cp.async.
+// Multiplies with every tile copied by cp.async.
 template <typename Tiles>
 __device__ __forceinline__ void gemm_wgmma(const GemmParams& p,
                                            int row = row_of_block(kWgmmaTile)) {
@@ -144,7 +144,7 @@ __device__ __forceinline__ void gemm_wgmma(const GemmParams& p,
   const CopiedX x(p, shared, row);
   gemm_wgmma_tiles<Tiles>(p, shared, x, row, static_cast<int>(blockIdx.y) * kWgmmaTile);
 #elif defined(__CUDA_ARCH__)
-  __trap();  // no launch description names it here; an output that nobody writes would go unseen
+  __trap();  // not compiled for this architecture: a wrong launch fails
 #endif
 }
 

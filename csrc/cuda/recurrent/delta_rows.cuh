@@ -1,8 +1,8 @@
-// What the gated delta rule has before and after it, row by row: convolutions, unit queries and
-// keys, gates; and the norm of its results.
+// The row operations before and after the gated delta rule: convolutions, normalisation of queries
+// and keys to unit length, gates; and the norm of the results.
 //
-// A warp has a head. Lane l has numbers l, l + 32 ..., which it adds ascending; lanes are added by
-// a fixed tree.
+// A warp handles a head. Lane l has numbers l, l + 32 ..., which it adds in ascending order; lanes
+// are added by a fixed tree.
 #pragma once
 
 #include "cuda/device_code/device_code.h"
@@ -15,8 +15,8 @@ namespace {
 constexpr float kUnitEps = 1e-6f;
 constexpr int kLaneNumbers = kMostKeyDim / 32;
 
-// log(1 + e^x). Of e = e^-|x|: log(1 + e) = 2 atanh(s), s = e / (2 + e) <= 1/3, of whose series
-// terms up to s^13 are taken: relative error 2e-8 before rounding.
+// Returns log(1 + e^x). With e = e^-|x|: log(1 + e) = 2 atanh(s), s = e / (2 + e) <= 1/3. The terms
+// of the series up to s^13 give a relative error of 2e-8 before rounding.
 __device__ __forceinline__ float softplus(float x) {
   const float e = exp_of(x < 0.0f ? x : -x);
   const float s = e / (2.0f + e);
@@ -31,7 +31,7 @@ __device__ __forceinline__ float softplus(float x) {
   return x < 0.0f ? log_of : x + log_of;
 }
 
-// numbers[j] = silu(convolution) of channel + lane + 32 j, of n channels; 0 beyond.
+// numbers[j] = silu(convolution) of channel + lane + 32 j, for n channels; 0 beyond them.
 __device__ __forceinline__ void convolve(const DeltaInputsParams& p, int channel, int n,
                                          float (&numbers)[kLaneNumbers]) {
   const DeltaSizes& sizes = p.sizes;
@@ -63,7 +63,7 @@ __device__ __forceinline__ void convolve(const DeltaInputsParams& p, int channel
   for (int j = 0; j < kLaneNumbers; ++j) numbers[j] = silu(numbers[j]);
 }
 
-// The sum of the products of two vectors.
+// Returns the dot product of two vectors.
 __device__ __forceinline__ float dot(const float (&a)[kLaneNumbers],
                                      const float (&b)[kLaneNumbers]) {
   float sum = 0.0f;
@@ -121,7 +121,7 @@ __device__ __forceinline__ void make_value_and_gates(const DeltaInputsParams& p,
   const float exponent =
       p.decay[head] * softplus(gates[sizes.n_value_heads + head] + p.decay_bias[head]);
   float* const to = p.scratch.gates + 4 * of_row;
-  // Decays are below 0, unless a file has others.
+  // The exponent is not positive, unless a model file has unusual decays.
   to[0] = exponent > 0.0f ? 1.0f / exp_of(-exponent) : exp_of(exponent);
   to[1] = sigmoid(gates[head]);
   to[3] = 0.0f;

@@ -1,9 +1,10 @@
-// The gated delta rule (ops/recurrent.h), row after row.
+// The gated delta rule (ops/recurrent.h), row by row.
 //
-// A block has kDeltaColumns columns of a state, a warp 8 of them, in registers from the first of a
-// sequence's rows to the last: four lanes a column, lane g with keys 16 j + 4 g to 16 j + 4 g + 3
-// of all j. So a state is read once a pass, and written where a block of the cache ends. A column
-// is computed by itself, over its rows in order: its bits hang on nothing else.
+// A block has kDeltaColumns columns of a state and a warp has 8 of them, in registers from the
+// first to the last row of a sequence: four lanes per column, lane g with the keys 16 j + 4 g to 16
+// j + 4 g + 3 for all j. So a state is read once per pass, and written where a block of the cache
+// ends. A column is computed independently, over its rows in order, so that its bits do not depend
+// on anything else.
 #pragma once
 
 #include "cuda/device_code/device_code.h"
@@ -13,7 +14,7 @@
 namespace pb::cuda {
 namespace {
 
-// A column's four lanes' sum; every one of them gets it.
+// Returns the sum of a column's four lanes; each of them gets it.
 __device__ __forceinline__ float column_sum(const float4& parts) {
   float sum = (parts.x + parts.y) + (parts.z + parts.w);
   sum += __shfl_xor_sync(0xffffffffu, sum, 1);
@@ -28,7 +29,7 @@ __device__ __forceinline__ void add_product(float4& sum, const float4& a, const 
   sum.w = __fmaf_rn(a.w, b.w, sum.w);
 }
 
-// The columns of a block, of 16 kSteps keys or fewer.
+// A block's columns of a state with up to 16 kSteps keys.
 template <int kSteps>
 class DeltaColumns {
  public:
@@ -65,12 +66,12 @@ class DeltaColumns {
         store(*block++);
         place = 0;
       }
-      __syncthreads();  // the rows are overwritten next
+      __syncthreads();  // the rows in shared memory are overwritten next
     }
   }
 
  private:
-  // Keys that are not there are zero.
+  // Sets the padding of keys to zero.
   __device__ __forceinline__ void clear_padding() {
     const int n = kKeys - p_.sizes.key_stride;
     if (n == 0) return;
@@ -80,7 +81,7 @@ class DeltaColumns {
     }
   }
 
-  // Begins to copy the rows from number `first` of the sequence on, if there are any.
+  // Starts the copies of rows from number `first` of the sequence on, if there are any.
   __device__ __forceinline__ void stage(const StateSequence& sequence, int first) {
     const int left = sequence.n_rows - first;
     const int n = left < kDeltaRows ? left : kDeltaRows;
@@ -111,7 +112,7 @@ class DeltaColumns {
     }
   }
 
-  // Where a row's first value of these columns lies.
+  // Returns the offset of a row's first value in these columns.
   __device__ __forceinline__ int64_t value_at(int64_t row) const {
     return (row * p_.sizes.n_value_heads + head_) * p_.sizes.value_stride + first_column_;
   }
@@ -120,7 +121,7 @@ class DeltaColumns {
     return first_column_ + own_column_ < p_.sizes.value_dim;
   }
 
-  // Of this lane, in a block of the cache.
+  // Returns this lane's part of the state in a block of the cache.
   __device__ __forceinline__ float4* state_in(int block) const {
     const int64_t column =
         static_cast<int64_t>(head_) * p_.sizes.value_dim + first_column_ + own_column_;
@@ -147,7 +148,7 @@ class DeltaColumns {
     }
   }
 
-  // A row, which is staged in place `at`.
+  // Processes a row, which is at index `at` of the stage.
   __device__ __forceinline__ void step(int64_t row, int at) {
     const int first_of_warp = first_column_ + own_column_ / 8 * 8;
     if (first_of_warp >= p_.sizes.value_dim) return;
@@ -185,7 +186,7 @@ class DeltaColumns {
   int head_;
   int first_column_;
   int group_;
-  int own_column_;  // of the block's
+  int own_column_;  // index in the block
   DeltaStages stages_;
   float4 state_[kSteps];
 };

@@ -1,4 +1,4 @@
-// What recurrent layers keep of a channel for the rows to come: its inputs of the last rows.
+// The inputs of the last rows that recurrent layers store per channel for later rows.
 #pragma once
 
 #include "cuda/device_code/device_code.h"
@@ -7,9 +7,10 @@
 namespace pb::cuda {
 namespace {
 
-// Keeps n_kept inputs of a channel after the last row of each block that the sequence's rows lie
-// in. kept: those of the channel, the first n_channels numbers from the next one. input(row): of a
-// row of the pass. In this order those that are written where they were read are not read again.
+// Stores n_kept inputs of a channel after the last row of each block that contains rows of the
+// sequence. `kept` points to the channel's numbers, which are n_channels apart. input(row) is the
+// input of a row of the pass. The order of the copies ensures that an input that is overwritten in
+// place has been read before.
 template <typename Input>
 __device__ __forceinline__ void keep_inputs(const StateBlocks& kept, int n_channels, int n_kept,
                                             const StateSequence& sequence, const int32_t* blocks,

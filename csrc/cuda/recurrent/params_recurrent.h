@@ -1,9 +1,9 @@
 // Parameters of the kernels of recurrent layers: the gated delta rule and the gated short
-// convolution, as ops/recurrent.h has them. Pointers are to device memory.
+// convolution, which ops/recurrent.h defines. All pointers are to device memory.
 //
-// Of the delta rule, a layer's part of a block of states is S (n_value_heads, value_dim,
-// key_stride): a column after another; then the inputs of the last rows (conv_size - 1,
-// n_channels). Of a short convolution it is these inputs, (conv_size - 1, width).
+// For the delta rule, a layer's part of a block of states is S (n_value_heads, value_dim,
+// key_stride), column by column, followed by the inputs of the last rows (conv_size - 1,
+// n_channels). For a short convolution it is only these inputs, (conv_size - 1, width).
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,26 @@
 
 namespace pb::cuda {
 
-// -- the passes of all kinds ----------------------------------------------------------------------
+// -- passes of all kinds --------------------------------------------------------------------------
 
 // A row of a pass.
 struct StateRow {
   int32_t n_before;  // rows of its sequence before it in the pass
-  int32_t from;      // the block whose states the sequence's first row goes on from; -1: none
+  int32_t from;      // the block with the state before the sequence's first row; -1: none
 };
 
-// A sequence of a pass. Without rows it is nobody's, and nothing is written for it.
+// A sequence of a pass. A sequence without rows is padding, and nothing is written for it.
 struct StateSequence {
   int32_t first_row;
   int32_t n_rows;
-  int32_t first_place;  // of its first row, in its block
-  int32_t from;         // as of StateRow
-  int32_t first_block;  // where the blocks begin that its rows lie in, among those of the pass
+  int32_t first_place;  // index of its first row in that row's block
+  int32_t from;         // as in StateRow
+  int32_t first_block;  // offset of the blocks of its rows among the blocks of the pass
 };
 
 // The states of a layer.
 struct StateBlocks {
-  float* data;           // of block 0, on 16 bytes
+  float* data;           // of block 0, aligned to 16 bytes
   int64_t block_stride;  // numbers, a multiple of 4
 };
 
@@ -44,9 +44,9 @@ struct DeltaSizes {
   int key_dim;
   int value_dim;
   int conv_size;
-  int in_turn;       // 1: value head h goes with key head h % n_key_heads; 0: neighbours with one
-  int key_stride;    // numbers, a multiple of 16: those from key_dim on are zero
-  int value_stride;  // numbers, a multiple of 4, of rows of values
+  int in_turn;       // 1: value head h uses key head h % n_key_heads; 0: neighbours share one
+  int key_stride;    // numbers, a multiple of 16; from key_dim on they are zero
+  int value_stride;  // numbers per row of values, a multiple of 4
 
   PB_HOST_DEVICE int n_channels() const {
     return 2 * n_key_heads * key_dim + n_value_heads * value_dim;
@@ -58,29 +58,30 @@ struct DeltaSizes {
   PB_HOST_DEVICE int key_head_of(int value_head) const {
     return in_turn != 0 ? value_head % n_key_heads : value_head / heads_of_key();
   }
-  // The i-th value head of a key head.
+  // Returns the i-th value head of a key head.
   PB_HOST_DEVICE int value_head_of(int key_head, int i) const {
     return in_turn != 0 ? key_head + i * n_key_heads : key_head * heads_of_key() + i;
   }
-  // Where the inputs of the last rows begin.
+  // Returns the offset of the inputs of the last rows.
   PB_HOST_DEVICE int64_t history() const {
     return static_cast<int64_t>(n_value_heads) * value_dim * key_stride;
   }
 };
 
-// What becomes of a row's inputs before the rule.
+// The intermediate results of rows before the rule.
 struct DeltaScratch {
   float* queries;  // (n_rows, n_key_heads, key_stride)
-  float* keys;     // likewise
-  float* values;   // (n_rows, n_value_heads, value_stride); the rule puts its results there
-  float* gates;    // (n_rows, n_value_heads, 4): what is kept, what is learnt, q k, 0
+  float* keys;     // (n_rows, n_key_heads, key_stride)
+  // (n_rows, n_value_heads, value_stride); the rule overwrites them with its results
+  float* values;
+  float* gates;  // (n_rows, n_value_heads, 4): decay, beta, q k, 0
 };
 
-inline constexpr unsigned kDeltaRowThreads = 128;  // of which each warp has a head
+inline constexpr unsigned kDeltaRowThreads = 128;  // each warp handles a head
 inline constexpr int kMostKeyDim = 256;
 
-// Convolutions, unit queries and keys, and gates of rows. Grid: rows, parts of 4 heads: those of
-// keys, then those of values.
+// Computes convolutions, unit queries and keys, and gates. The grid is rows by parts of 4 heads,
+// first those of keys and then those of values.
 struct DeltaInputsParams {
   DeltaSizes sizes;
   const float* x;  // (n_rows, row_size)
@@ -93,11 +94,12 @@ struct DeltaInputsParams {
 };
 
 inline constexpr unsigned kDeltaThreads = 128;
-inline constexpr int kDeltaColumns = 32;  // of a state, of a block
-inline constexpr int kDeltaRows = 8;      // in shared memory at once, twice
+inline constexpr int kDeltaColumns = 32;  // columns of a state per block
+inline constexpr int kDeltaRows = 8;      // rows in shared memory at once, in each of two stages
 
-// The rule, and the states after each block's last row. Grid: sequences; tiles of kDeltaColumns
-// columns of each value head, then parts of kDeltaThreads channels, whose inputs are kept.
+// Computes the rule, and stores the states after each block's last row. The grid is sequences, by
+// tiles of kDeltaColumns columns of each value head followed by parts of kDeltaThreads channels,
+// whose inputs are stored.
 struct DeltaRuleParams {
   DeltaSizes sizes;
   const float* x;  // (n_rows, row_size)
@@ -108,7 +110,7 @@ struct DeltaRuleParams {
   DeltaScratch scratch;
 };
 
-// Rows on their way, each array (2, kDeltaRows, ...), in shared memory.
+// The stages of rows in shared memory; each array is (2, kDeltaRows, ...).
 struct DeltaStages {
   float* queries;  // key_size
   float* keys;     // key_size
@@ -123,11 +125,11 @@ PB_HOST_DEVICE DeltaStages take_delta_stages(Arrays& arrays, int key_size) {
           arrays.template take<float>(rows * kDeltaColumns), arrays.template take<float>(rows * 4)};
 }
 
-// y = RMSNorm(values) silu(z), of each value head. Grid: rows, parts of 4 heads.
+// y = RMSNorm(values) silu(z) for each value head. The grid is rows by parts of 4 heads.
 struct DeltaOutputsParams {
   DeltaSizes sizes;
   const float* x;       // (n_rows, row_size)
-  const float* values;  // as of DeltaScratch
+  const float* values;  // as in DeltaScratch
   const float* weight;  // (value_dim)
   float eps;
   float* y;  // (n_rows, n_value_heads, value_dim)
@@ -137,7 +139,7 @@ struct DeltaOutputsParams {
 
 inline constexpr unsigned kConvThreads = 128;
 
-// y of rows. Grid: rows, parts of kConvThreads channels.
+// Computes y for each row. The grid is rows by parts of kConvThreads channels.
 struct ShortConvParams {
   int width;
   int conv_size;
@@ -148,11 +150,12 @@ struct ShortConvParams {
   float* y;                  // (n_rows, width)
 };
 
-// The states after each block's last row. Grid: sequences, parts of kConvThreads channels.
+// Stores the states after each block's last row. The grid is sequences by parts of kConvThreads
+// channels.
 struct ShortConvStatesParams {
   int width;
   int conv_size;
-  const float* x;  // as of ShortConvParams
+  const float* x;  // as in ShortConvParams
   const StateSequence* sequences;
   const int32_t* blocks;
   int block_size;

@@ -11,12 +11,12 @@ namespace pb::cuda {
 
 DeltaSizes delta_sizes(const DeltaShape& shape);
 
-// A layer's part of a block of states, in numbers: a multiple of 4.
+// Returns the numbers of a layer's part of a block of states, a multiple of 4.
 int64_t delta_state_size(const DeltaSizes& sizes);
 
-// Numbers of each array of a DeltaScratch of n_rows rows.
+// The numbers of each array of a DeltaScratch of n_rows rows.
 struct DeltaScratchSizes {
-  int64_t queries;  // those of keys too
+  int64_t queries;  // also the size of keys
   int64_t values;
   int64_t gates;
 
@@ -28,7 +28,7 @@ Launch<DeltaInputsParams> delta_inputs_launch(int n_rows, const DeltaInputsParam
 Launch<DeltaRuleParams> delta_rule_launch(int n_sequences, const DeltaRuleParams& params);
 Launch<DeltaOutputsParams> delta_outputs_launch(int n_rows, const DeltaOutputsParams& params);
 
-// A layer's part of a block of states, in numbers: a multiple of 4.
+// Returns the numbers of a layer's part of a block of states, a multiple of 4.
 int64_t short_conv_state_size(const ShortConvShape& shape);
 
 Launch<ShortConvParams> short_conv_launch(int n_rows, const ShortConvParams& params);

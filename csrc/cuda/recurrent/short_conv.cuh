@@ -1,5 +1,5 @@
-// The gated short convolution (ops/recurrent.h). A thread has a channel: of a row, or of a sequence
-// whose inputs are kept for the rows to come.
+// The gated short convolution (ops/recurrent.h). A thread handles a channel of a row, or of a
+// sequence whose inputs are stored for later rows.
 #pragma once
 
 #include "cuda/device_code/device_code.h"

@@ -1,7 +1,7 @@
-// Kernels that go row by row: RMSNorm, LayerNorm, rounding, activations.
+// Kernels that process rows: RMSNorm, LayerNorm, rounding, activations.
 //
-// Sums of a norm: number i is added by thread i % kNormThreads, ascending; lanes are added by a
-// fixed tree, then warps ascending. So the order hangs on `hidden` alone.
+// In the sums of a norm, thread i % kNormThreads adds number i, in ascending order; lanes are added
+// by a fixed tree, then warps in ascending order. So the order depends on `hidden` alone.
 #pragma once
 
 #include "cuda/device_code/device_code.h"
@@ -16,14 +16,14 @@ __device__ __forceinline__ void store_number(__nv_bfloat16* out, int64_t at, flo
   out[at] = __float2bfloat16_rn(v);
 }
 
-using NormWarps = float[kNormThreads / 32];  // of a block, shared: a sum a warp
+using NormWarps = float[kNormThreads / 32];  // shared by a block: a sum for each warp
 
-// Numbers of a row that a thread has on their way at a time: rows may be few, and then nothing else
-// hides how long a load takes.
+// The numbers of a row that a thread loads at a time. If there are few rows, nothing else hides the
+// latency of loads.
 constexpr int kNormBatch = 8;
 
-// Calls get(i, j), and then put(i, j), of the thread's numbers i below n; j: a place in a batch.
-// The first loads, the second stores: the loads of a batch come before its stores.
+// Calls get(i, j), and then put(i, j), for each of the thread's numbers i below n, where j is the
+// index in a batch. `get` loads and `put` stores: all loads of a batch precede its stores.
 template <typename Get, typename Put>
 __device__ __forceinline__ void in_batches(int n, Get get, Put put) {
   constexpr int kThreads = static_cast<int>(kNormThreads);
@@ -48,10 +48,10 @@ __device__ __forceinline__ float sum_of_squares(const float* x, int n) {
   return squares;
 }
 
-// The sum of all threads' v; every thread gets it.
+// Returns the sum of all threads' v; every thread gets it.
 __device__ __forceinline__ float norm_sum(float v, NormWarps& warps) {
   v = warp_sum(v);
-  __syncthreads();  // the sum before this one has been read
+  __syncthreads();  // all threads have read the previous sum
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = v;
   __syncthreads();
   float sum = warps[0];
@@ -134,7 +134,7 @@ __device__ __forceinline__ void activate(const ActivateParams& p) {
   float gates[kActivatedPerThread];
   float ups[kActivatedPerThread];
 #pragma unroll
-  for (int k = 0; k < kActivatedPerThread; ++k) {  // all are on their way before one is needed
+  for (int k = 0; k < kActivatedPerThread; ++k) {  // all loads are issued before the first use
     const int64_t i = first + k * kActivateThreads;
     gates[k] = i < p.cols ? gate[i] : 0.0f;
     ups[k] = i < p.cols && up != nullptr ? up[i] : 1.0f;

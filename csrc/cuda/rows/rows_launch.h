@@ -1,4 +1,4 @@
-// Launches of norms, activations and what else goes row by row.
+// Launches of norms, activations and other kernels that process rows.
 #pragma once
 
 #include "config/config.h"
@@ -8,27 +8,27 @@
 
 namespace pb::cuda {
 
-// What activations of weights of a dtype are held in: kF32, or kBF16.
+// Returns the dtype of activations for weights of a dtype: kF32, or kBF16.
 inline DType activation_dtype(DType weights) {
   return weights == DType::kF32 ? DType::kF32 : DType::kBF16;
 }
 
-// out[i] = norm(x[rows[i]]) of n_rows rows. out_dtype: kF32, or kBF16.
+// out[i] = norm(x[rows[i]]) for n_rows rows. out_dtype is kF32 or kBF16.
 Launch<NormParams> norm_launch(NormKind kind, DType out_dtype, int n_rows,
                                const NormParams& params);
 
-// out[r] (=|+=) RMSNorm(y[r]) of n_rows rows, then times the scale.
+// out[r] (=|+=) RMSNorm(y[r]) for n_rows rows, multiplied by the scale.
 Launch<NormRowsParams> norm_rows_launch(int n_rows, const NormRowsParams& params);
 
-// out = x of n_rows rows. out_dtype: kF32, or kBF16.
+// out = x for n_rows rows. out_dtype is kF32 or kBF16.
 Launch<RoundParams> round_launch(DType out_dtype, int n_rows, const RoundParams& params);
 
-// out[r, c] = x[r, order[c]] of n_rows rows. out_dtype: kF32, or kBF16.
+// out[r, c] = x[r, order[c]] for n_rows rows. out_dtype is kF32 or kBF16.
 Launch<PermuteParams> permute_launch(DType out_dtype, int n_rows, const PermuteParams& params);
 
 Launch<ScaleLogitsParams> scale_logits_launch(const ScaleLogitsParams& params);
 
-// out = act(gate) * up, or act(gate), of n_rows rows. out_dtype: kF32, or kBF16.
+// out = act(gate) * up, or act(gate), for n_rows rows. out_dtype is kF32 or kBF16.
 Launch<ActivateParams> activate_launch(Activation kind, DType out_dtype, int n_rows,
                                        const ActivateParams& params);
 

@@ -7,8 +7,8 @@
 
 namespace pb::cuda {
 
-// |x| < 0.625: x + x^3 P(x^2), P fitted to the least maximum relative error (4.4e-9). Beyond:
-// 1 - 2 e / (1 + e), e = e^-2|x|, with the sign of x.
+// For |x| < 0.625, tanh is x + x^3 P(x^2), with P fitted to the least maximum relative error
+// (4.4e-9). Beyond, it is 1 - 2 e / (1 + e), e = e^-2|x|, with the sign of x.
 __device__ __forceinline__ float tanh_of(float x) {
   const float size = x < 0.0f ? -x : x;
   if (size < 0.625f) {

@@ -1,12 +1,12 @@
-// Finds the token of a rank, or the one at which the cumulative mass passes a number, among the
-// scores of a row, ordered "larger first, of equals the lower id first". By one block, without
-// sorting.
+// Finds the token of a given rank, or the token at which the cumulative mass exceeds a target,
+// among the scores of a row in the order "larger first, of equals the lower id first". One block
+// does this without sorting.
 //
-// A histogram (tokens and mass a bin) by the distance to the largest score says in which bin it is;
-// one or two of them suffice for scores as models give them. The few tokens of that bin are
-// gathered in shared memory and each counts those before it. Where there are too many of them
-// (ties), the bin is split by the next digit of its keys, most significant first. All sums are of
-// whole numbers: the result depends neither on the order of threads nor on how many there are.
+// A histogram (tokens and mass per bin) of the distance to the largest score locates the token's
+// bin; for typical scores, one or two histograms suffice. The few tokens of that bin are gathered
+// in shared memory, and each counts the tokens before it. If there are too many (ties), the bin is
+// split by the next digit of its keys, most significant digit first. All sums are of whole numbers,
+// so that the result depends neither on the order of threads nor on their number.
 #pragma once
 
 #include "cuda/device_code/device_code.h"
@@ -16,12 +16,12 @@ namespace pb::cuda {
 namespace {
 
 using Mass = unsigned long long;      // units of 2^-kMassBits
-using TokenKey = unsigned long long;  // the smaller, the earlier in the order
+using TokenKey = unsigned long long;  // smaller keys come first in the order
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kDigitBits = 10;
 constexpr int kBins = 1 << kDigitBits;
-constexpr int kBinGroup = 32;  // bins; one a lane
+constexpr int kBinGroup = 32;  // bins, one per lane
 constexpr int kBinGroups = kBins / kBinGroup;
 constexpr int kIdBits = 20;
 constexpr int kKeyBits = 32 + kIdBits;
@@ -30,8 +30,8 @@ constexpr float kSurelyNoMass = -31.0f;  // e^-31 < 2^-44
 
 static_assert(kBinGroups == 32, "a lane a group");
 
-// Bits that are the larger the smaller the score is; one value for both zeros. Finite numbers lie
-// in [kDescendingLargest, kDescendingSmallest], -inf comes next, and +inf and NaNs lie around them.
+// The bits of scores in descending order, with one value for both zeros. Finite numbers are in
+// [kDescendingLargest, kDescendingSmallest], -inf is next, and +inf and NaNs are outside.
 constexpr unsigned kDescendingLargest = 0x00800000u;
 constexpr unsigned kDescendingSmallest = 0xff7fffffu;
 constexpr unsigned kDescendingForbidden = kDescendingSmallest + 1;
@@ -58,7 +58,7 @@ __device__ __forceinline__ float score_of(TokenKey key) {
   return from_descending(static_cast<unsigned>(key >> kIdBits));
 }
 
-// f(score, id) for all of scores (n), each by one thread of the block.
+// Calls f(score, id) for each of scores (n); one thread of the block handles each score.
 template <typename F>
 __device__ __forceinline__ void for_each_score(const float* scores, int n, F f) {
   const bool is_aligned = reinterpret_cast<uintptr_t>(scores) % 16 == 0;
@@ -80,15 +80,16 @@ __device__ __forceinline__ void for_each_score(const float* scores, int n, F f) 
   }
 }
 
-// The scores of a row, and what each weighs.
+// The scores of a row, and their weights.
 class Ranking {
  public:
-  // scores (n); range: of them, but for those of -inf
+  // scores (n); `range` is the range of those that are not -inf.
   __device__ __forceinline__ Ranking(const float* scores, int n, const ScoreRange& range,
                                      float inverse_temperature)
       : scores_(scores), n_(n), largest_(range.largest), inverse_(inverse_temperature) {
-    // Bins share what can have a mass, or the range of scores where that is less. All in one bin is
-    // right too: so an infinite scale is, and the NaN that it makes of a distance of 0.
+    // The bins cover the scores that can have a mass, or the range of scores if that is smaller.
+    // One bin for all scores is correct as well, so that an infinite scale, and the NaN that it
+    // makes of a distance of 0, are allowed.
     const float width = range.largest - range.smallest;
     const float deepest = -kSurelyNoMass / inverse_temperature;
     scale_ = (kBins - 1) / (width < deepest ? width : deepest);
@@ -96,7 +97,7 @@ class Ranking {
 
   __device__ __forceinline__ int size() const { return n_; }
 
-  // exp((score - largest) / temperature), 0 where that has no mass.
+  // Returns exp((score - largest) / temperature), or 0 if the mass would be 0.
   __device__ __forceinline__ float weight(float score) const {
     const float x = (score - largest_) * inverse_;
     return x > kSurelyNoMass ? exp_of(x) : 0.0f;
@@ -104,13 +105,13 @@ class Ranking {
   __device__ __forceinline__ Mass mass(float score) const {
     return static_cast<Mass>(weight(score) * static_cast<float>(Mass{1} << kMassBits));
   }
-  // Of two scores the larger one has no greater bin.
+  // The bin does not decrease as the score decreases.
   __device__ __forceinline__ int bin(float score) const {
     const float distance = (largest_ - score) * scale_;
     return distance < kBins - 1 ? static_cast<int>(distance) : kBins - 1;
   }
 
-  // f(score, id) for all, each by one thread of the block.
+  // Calls f(score, id) for all scores; one thread of the block handles each score.
   template <typename F>
   __device__ __forceinline__ void for_each(F f) const {
     for_each_score(scores_, n_, f);
@@ -124,31 +125,32 @@ class Ranking {
   float scale_;
 };
 
-// Tokens and mass a bin; a mass as two words, for there is no fast atomic on 64 bits.
+// The number of tokens and the mass of each bin. A mass is two words, because 64-bit atomics are
+// slow.
 struct Histogram {
   unsigned count[kBins];
   unsigned low[kBins];
   unsigned high[kBins];
-  unsigned chunk_count[kBinGroups];  // sums of kBinGroup bins
+  unsigned chunk_count[kBinGroups];  // sums over kBinGroup bins
   Mass chunk_mass[kBinGroups];
 };
 
 struct Place {  // a bin, or a chunk of them
   int index;
-  unsigned count;         // in it
-  unsigned count_before;  // in all before it
+  unsigned count;         // of the bin or chunk
+  unsigned count_before;  // of all bins before it
   Mass mass_before;
 };
 
 struct SelectedToken {
   TokenKey key;
   Mass mass;
-  Mass mass_before;  // of all before it in the order
+  Mass mass_before;  // of all tokens before it in the order
 };
 
-// Shared memory of a block that selects.
+// The shared memory of a block that selects tokens.
 struct Selector {
-  Histogram coarse;  // by Ranking::bin; made by fill_coarse
+  Histogram coarse;  // by Ranking::bin; filled by fill_coarse
   Histogram fine;    // of one bin, by a digit of its keys
   Place chunk, bin;
   unsigned n_gathered;
@@ -177,14 +179,14 @@ __device__ __forceinline__ Mass mass_in(const Histogram& h, int bin) {
   return Mass{h.high[bin]} << 32 | h.low[bin];
 }
 
-// Counts every token in bin_of(score, id), a negative one of which means: in none.
+// Counts every token in bin_of(score, id); a token with a negative bin is not counted.
 template <typename BinOf>
 __device__ __forceinline__ void fill(Histogram& h, const Ranking& ranking, BinOf bin_of) {
   for (int i = static_cast<int>(threadIdx.x); i < kBins; i += static_cast<int>(blockDim.x)) {
     h.count[i] = h.low[i] = h.high[i] = 0;
   }
   __syncthreads();
-  unsigned last_count = 0;  // of the last bin, where most unlikely tokens are: one atomic a warp
+  unsigned last_count = 0;  // the last bin has most of the unlikely tokens: one atomic per warp
   Mass last_mass = 0;
   ranking.for_each([&](float score, int id) {
     const int bin = bin_of(score, id);
@@ -205,7 +207,7 @@ __device__ __forceinline__ void fill(Histogram& h, const Ranking& ranking, BinOf
     Mass mass = 0;
     for (int i = 0; i < kBinGroup; ++i) {
       const int bin =
-          chunk * kBinGroup + (i + chunk) % kBinGroup;  // each thread in a bank of its own
+          chunk * kBinGroup + (i + chunk) % kBinGroup;  // each thread uses a different bank
       count += h.count[bin];
       mass += mass_in(h, bin);
     }
@@ -215,7 +217,7 @@ __device__ __forceinline__ void fill(Histogram& h, const Ranking& ranking, BinOf
   __syncthreads();
 }
 
-// The mass of tokens up to `last` whose weight is at least min_p.
+// Returns the mass of the tokens up to `last` whose weight is at least min_p.
 __device__ __forceinline__ Mass likely_mass(Selector& s, const Ranking& ranking, TokenKey last,
                                             float min_p) {
   if (threadIdx.x == 0) s.likely_mass = 0;
@@ -234,7 +236,7 @@ __device__ __forceinline__ void fill_coarse(Selector& s, const Ranking& ranking)
   fill(s.coarse, ranking, [&](float score, int) { return ranking.bin(score); });
 }
 
-// The mass of all tokens; after fill_coarse.
+// Returns the mass of all tokens. Requires fill_coarse.
 __device__ __forceinline__ Mass total_mass(const Selector& s) {
   Mass mass = 0;
   for (int chunk = 0; chunk < kBinGroups; ++chunk) mass += s.coarse.chunk_mass[chunk];
@@ -249,7 +251,8 @@ __device__ __forceinline__ bool holds(By by, Mass target, unsigned count_before,
   return before <= target && target - before < (by == By::kMass ? mass : count);
 }
 
-// Of 32 neighbours, one a lane: the one that holds `target`, counted from `before` them on.
+// Finds the bin (or chunk) that contains `target` among 32 neighbours, one per lane. `before` has
+// the sums of all bins before them.
 __device__ __forceinline__ void place(By by, Mass target, unsigned count, Mass mass,
                                       const Place& before, Place& found) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -270,8 +273,8 @@ __device__ __forceinline__ void place(By by, Mass target, unsigned count, Mass m
   }
 }
 
-// Sets s.bin to the bin of `h` that holds `target`: of all bins, or (is_fine) of those into which
-// the last s.bin was split.
+// Sets s.bin to the bin of `h` that contains `target`: among all bins, or (is_fine) among those
+// into which the last s.bin was split.
 __device__ __forceinline__ void place_bin(Selector& s, const Histogram& h, bool is_fine, By by,
                                           Mass target) {
   if (threadIdx.x < 32) {
@@ -279,15 +282,15 @@ __device__ __forceinline__ void place_bin(Selector& s, const Histogram& h, bool 
     Place before = {0, 0, 0, 0};
     if (is_fine) before = {0, 0, s.bin.count_before, s.bin.mass_before};
     place(by, target, h.chunk_count[lane], h.chunk_mass[lane], before, s.chunk);
-    __syncwarp();  // s.chunk is there, and s.bin has been read
+    __syncwarp();  // s.chunk is set, and s.bin has been read
     const int bin = s.chunk.index * kBinGroup + lane;
     place(by, target, h.count[bin], mass_in(h, bin), s.chunk, s.bin);
   }
   __syncthreads();
 }
 
-// Puts the tokens that are wanted(score, key) in s.keys and s.masses, in any order. Returns how
-// many; there may be kGatherable.
+// Copies the tokens with wanted(score, key) to s.keys and s.masses, in any order. Returns their
+// number; there must be at most kGatherable.
 template <typename Wanted>
 __device__ __forceinline__ unsigned gather(Selector& s, const Ranking& ranking, Wanted wanted) {
   if (threadIdx.x == 0) s.n_gathered = 0;
@@ -303,9 +306,9 @@ __device__ __forceinline__ unsigned gather(Selector& s, const Ranking& ranking, 
   return s.n_gathered;
 }
 
-// The token with `target` others, or (kMass) with a mass of at most `target`, before it, and with
-// more if it is counted too. After fill_coarse; target: less than the number of tokens, or than
-// their mass.
+// Returns the token that has `target` other tokens before it or, with kMass, the first token at
+// which the cumulative mass exceeds `target`. Requires fill_coarse, and a target below the number
+// of tokens, or below their mass.
 __device__ __forceinline__ SelectedToken select_token(Selector& s, const Ranking& ranking, By by,
                                                       Mass target) {
   place_bin(s, s.coarse, false, by, target);
@@ -315,7 +318,7 @@ __device__ __forceinline__ SelectedToken select_token(Selector& s, const Ranking
   const auto is_within = [&](float score, TokenKey key) {
     return ranking.bin(score) == coarse_bin && key >> shift == prefix;
   };
-  while (s.bin.count > kGatherable) {  // at most five times: then four keys are left
+  while (s.bin.count > kGatherable) {  // at most five times, until four keys are left
     fill(s.fine, ranking, [&](float score, int id) {
       const TokenKey key = key_of(score, id);
       if (!is_within(score, key)) return -1;

@@ -1,7 +1,8 @@
-// Draws or scores a token a row of logits. What is done and in which order: csrc/sampling/sample.h.
+// Samples or scores a token for each row of logits. csrc/sampling/sample.h defines the steps and
+// their order.
 //
-// Greedy draws are those of the sampler of the host. Random ones differ from it where the rounding
-// of a weight decides, and never with what else is in the batch.
+// Greedy samples are equal to those of the host's sampler. Random samples differ from the host's
+// only if the rounding of a weight decides, and never depend on the other rows of the batch.
 #pragma once
 
 #include "cuda/device_code/device_code.h"
@@ -11,10 +12,10 @@
 namespace pb::cuda {
 namespace {
 
-// Of a row: who comes first, and the smallest score.
+// The first token in the order and the smallest score of a row.
 struct Extremes {
   TokenKey first;
-  unsigned smallest;  // descending()
+  unsigned smallest;  // as descending()
 };
 
 using SharedExtremes = Extremes[kSampleThreads / 32];
@@ -24,7 +25,7 @@ __device__ __forceinline__ void take_in(Extremes& all, const Extremes& more) {
   if (more.smallest > all.smallest) all.smallest = more.smallest;
 }
 
-// The block's, of each thread's. Once a kernel.
+// Returns the extremes of all threads. A kernel may call this once.
 __device__ __forceinline__ Extremes block_extremes(SharedExtremes& shared, Extremes own) {
   for (int step = 16; step > 0; step /= 2) {
     take_in(own, {__shfl_xor_sync(kAllLanes, own.first, step),
@@ -37,7 +38,7 @@ __device__ __forceinline__ Extremes block_extremes(SharedExtremes& shared, Extre
   return all;
 }
 
-// mass * fraction / 2^kFractionBits, cut or rounded up.
+// Returns mass * fraction / 2^kFractionBits, truncated or rounded up.
 __device__ __forceinline__ Mass part_of(Mass mass, uint64_t fraction, bool rounds_up) {
   const auto product = static_cast<unsigned __int128>(mass) * fraction;
   const Mass cut = static_cast<Mass>(product >> kFractionBits);
@@ -45,14 +46,14 @@ __device__ __forceinline__ Mass part_of(Mass mass, uint64_t fraction, bool round
   return rounds_up && rest != 0 ? cut + 1 : cut;
 }
 
-// A random token by the row's temperature, top_k, top_p and min_p. likeliest: where nothing has a
-// mass, beside a score that is infinite.
+// Samples a token by the row's temperature, top_k, top_p and min_p. Returns `likeliest` if no token
+// has a mass, because a score is infinite.
 __device__ __forceinline__ int draw_random(Selector& s, const Ranking& ranking,
                                            const RowSampling& row, int likeliest) {
-  enum Step { kTopK, kTopP, kDraw };  // each keeps what comes before a token, and it
+  enum Step { kTopK, kTopP, kDraw };  // each step keeps the tokens up to and including one token
   fill_coarse(s, ranking);
-  TokenKey last = ~TokenKey{0};  // that is kept
-  Mass mass = total_mass(s);     // of those that are kept
+  TokenKey last = ~TokenKey{0};  // the last token that is kept
+  Mass mass = total_mass(s);     // of the tokens that are kept
   if (mass == 0) return likeliest;
   for (int step = kTopK; step <= kDraw; ++step) {
     By by = By::kMass;
@@ -75,15 +76,16 @@ __device__ __forceinline__ int draw_random(Selector& s, const Ranking& ranking,
   return token_of(last);
 }
 
-// The extremes of scores (n), by the whole block. may_forbid: -inf is no score.
+// Returns the extremes of scores (n), computed by the whole block. With may_forbid, -inf does not
+// count as a score.
 __device__ __forceinline__ Extremes extremes_of(SharedExtremes& shared, const float* scores, int n,
                                                 bool may_forbid) {
-  unsigned largest = ~0u;  // descending(), as the smallest
+  unsigned largest = ~0u;  // as descending(), like the smallest
   unsigned smallest = 0;
   int first = 0;
   for_each_score(scores, n, [&](float score, int id) {
     const unsigned bits = descending(score);
-    if (bits < largest) {  // ids of a thread ascend: of equals the first stays
+    if (bits < largest) {  // a thread's ids ascend: the first of equals stays
       largest = bits;
       first = id;
     }
@@ -93,7 +95,8 @@ __device__ __forceinline__ Extremes extremes_of(SharedExtremes& shared, const fl
   return block_extremes(shared, {key, smallest});
 }
 
-// Checks logits and finds the likeliest token: the result of a greedy draw without changes.
+// Checks logits and finds the likeliest token, which is the result of a greedy sample without
+// changes.
 PB_KERNEL(find_likeliest, SampleParams, kSampleThreads) {
   __shared__ SharedExtremes shared;
   const RowSampling& row = p.rows[blockIdx.x];
@@ -113,8 +116,8 @@ PB_KERNEL(find_likeliest, SampleParams, kSampleThreads) {
   out.n_top = 0;
 }
 
-// Makes scores of the logits of rows with changes, and finds the likeliest token. After
-// find_likeliest.
+// Computes the scores of rows with changes from their logits, and finds the likeliest token. Runs
+// after find_likeliest.
 PB_KERNEL(change_scores, SampleParams, kSampleThreads) {
   __shared__ SharedExtremes shared;
   const RowSampling& row = p.rows[blockIdx.x];
@@ -146,7 +149,7 @@ PB_KERNEL(change_scores, SampleParams, kSampleThreads) {
   out.scores = {score_of(extremes.first), from_descending(extremes.smallest)};
 }
 
-// Draws a token where the row's temperature is not 0. After find_likeliest and change_scores.
+// Samples a token if the row's temperature is not 0. Runs after find_likeliest and change_scores.
 PB_KERNEL(draw_tokens, SampleParams, kSampleThreads) {
   __shared__ Selector selector;
   const RowSampling& row = p.rows[blockIdx.x];
@@ -162,8 +165,8 @@ PB_KERNEL(draw_tokens, SampleParams, kSampleThreads) {
   out.logit = logits[token];
 }
 
-// What the host needs for log-probabilities: the mass of all tokens, and the likeliest ones. After
-// find_likeliest.
+// Collects the host's data for log-probabilities: the mass of all tokens, and the likeliest tokens.
+// Runs after find_likeliest.
 PB_KERNEL(note_logprobs, SampleParams, kSampleThreads) {
   __shared__ Selector s;
   const RowSampling& row = p.rows[blockIdx.x];

@@ -27,7 +27,7 @@ int64_t n_sampled(const SamplingRequest& request) {
   return static_cast<int64_t>(n_tokens(request)) - request.sampling->n_prompt;
 }
 
-// The smallest float that is not below `value`.
+// Returns the smallest float that is not below `value`.
 float rounded_up(double value) {
   const auto nearest = static_cast<float>(value);
   const bool is_below = double{nearest} < value;
@@ -42,7 +42,7 @@ RowSampling scored_row(const SamplingRequest& request) {
   return row;
 }
 
-// All but the changes.
+// Returns the row's parameters without its score changes.
 RowSampling sampled_row(const SamplingRequest& request) {
   const Sampling& s = *request.sampling;
   RowSampling row;
@@ -111,7 +111,7 @@ ScoreChange& SamplingPlanner::change(int32_t token) {
   return free_changes_[static_cast<size_t>(slot) - 1];
 }
 
-// Of a token that logit_bias names more than once the biases are added up first.
+// If logit_bias contains a token more than once, its biases are added up first.
 void SamplingPlanner::list_changes(const SamplingRequest& request) {
   const Sampling& s = *request.sampling;
   n_changes_ = 0;

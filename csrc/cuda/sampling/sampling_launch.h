@@ -1,5 +1,5 @@
-// The host's side of sampling tokens on the device: what rows ask for becomes parameters of the
-// kernels of sampling.cuh, and what these gave becomes samples.
+// The host's side of sampling on the device: sampling parameters become parameters of the kernels
+// of sampling.cuh, and the kernels' results become samples.
 #pragma once
 
 #include <array>
@@ -15,18 +15,19 @@
 
 namespace pb::cuda {
 
-// What one row of logits is for.
+// The sampling of one row of logits.
 struct SamplingRequest {
-  const Sampling* sampling = nullptr;  // of the sequence; null with `target`
-  // The sequence's tokens are `history` followed by `appended`; what is sampled comes after them.
+  const Sampling* sampling = nullptr;  // of the sequence; null if `target` is set
+  // The sequence's tokens are `history` followed by `appended`; the sampled token comes after them.
   std::span<const int32_t> history = {};
   std::span<const int32_t> appended = {};
   const uint32_t* mask = nullptr;  // (mask_words(vocab)): tokens that may be sampled; null: all
-  int32_t target = -1;  // 0 or more: a token whose log-probability is wanted; none is sampled
-  int32_t n_top = 0;    // likeliest tokens beside the target
+  // If not negative, this token's log-probability is computed and none is sampled.
+  int32_t target = -1;
+  int32_t n_top = 0;  // number of likeliest tokens to return with the target
 };
 
-// Device memory of sampling, in bytes.
+// The bytes of device memory for sampling.
 struct SamplingBytes {
   size_t rows = 0;     // RowSampling
   size_t changes = 0;  // ScoreChange
@@ -48,9 +49,9 @@ class SamplingPlanner {
  public:
   explicit SamplingPlanner(int vocab_size);
 
-  // Fills in `rows` and `changes` for as many leading requests as there is room for; the others are
-  // for another call. There must be room for one: rows.size() >= 1 and changes.size() >=
-  // vocab_size. Allocates nothing.
+  // Fills in `rows` and `changes` for as many leading requests as there is room for; the caller
+  // plans the others by another call. There must be room for one: rows.size() >= 1 and
+  // changes.size() >= vocab_size. Allocates nothing.
   PlannedRows plan(std::span<const SamplingRequest> requests, std::span<RowSampling> rows,
                    std::span<ScoreChange> changes);
 
@@ -60,11 +61,11 @@ class SamplingPlanner {
   void penalise(const SamplingRequest& request);
 
   std::vector<int32_t> slots_;  // (vocab): 1 + the token's index among the row's changes; else zero
-  std::vector<int32_t> counts_;  // (vocab): how often in the output; zero between rows
+  std::vector<int32_t> counts_;  // (vocab): occurrences in the output; zero between rows
   std::span<ScoreChange> free_changes_;
-  size_t n_changes_ = 0;   // of the row, the first of free_changes_
-  bool is_full_ = false;   // the row has no room in them
-  ScoreChange ignored_{};  // what does not fit
+  size_t n_changes_ = 0;   // changes of the row, which start free_changes_
+  bool is_full_ = false;   // free_changes_ has no room for the row
+  ScoreChange ignored_{};  // receives changes that do not fit
 };
 
 // The kernels of one call, in order.
@@ -73,10 +74,11 @@ struct SamplingLaunches {
   size_t n = 0;
 };
 
-// Those that the rows need. A graph of launches for any rows takes one with everything set.
+// Returns the launches that the rows need. A graph of launches for any rows takes a PlannedRows
+// with everything set.
 SamplingLaunches sampling_launches(const PlannedRows& planned, const SampleParams& params);
 
-// What the engine is told of a row.
+// Returns the sample of a row for the engine.
 Sample sample_of(const SampledRow& sampled, const RowSampling& row);
 
 }  // namespace pb::cuda
