@@ -43,7 +43,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
     qkv_size = std::max(qkv_size, w.qkv[0].y_columns());
     attended_.add(w.o);
     if (w.experts) {
-      normed_.add(w.experts->router.dtype);
+      normed_.add(w.router->dtype);
       normed_.add(w.experts->gate_up.dtype());
     }
     if (!w.gate_up.empty()) {
@@ -51,7 +51,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
       gate_up_size = std::max(gate_up_size, w.gate_up[0].y_columns());
       activated_.add(w.down);
     }
-    if (w.input) normed_.add(w.input->gate);
+    if (w.input_gate) normed_.add(*w.input_gate);
   }
   if (weights.per_layer_embeddings) normed_.add(weights.per_layer_embeddings->proj);
   qkv_ = floats(backend, limits.n_ubatch, qkv_size);
@@ -197,16 +197,17 @@ void Forward::recurrent_block(int n_rows, int layer, ModelKv& kv) {
   KvStorage& states = kv.storages[static_cast<size_t>(place.storage)];
   RecurrentOperations& operations = backend_.recurrent();
   if (config_.has_short_conv()) {
-    const ShortConvLayer conv{
-        .shape = config_.short_conv, .layer = place.layer, .convolution = pointer(w.short_conv)};
+    const ShortConvLayer conv{.shape = config_.short_conv,
+                              .layer = place.layer,
+                              .convolution = pointer(w.short_convolution)};
     operations.short_conv(qkv_, n_rows, conv, states, recurrent_out_);
   } else {
     const DeltaLayer delta{.shape = config_.delta,
                            .layer = place.layer,
-                           .convolution = &w.delta->convolution,
-                           .decay = &w.delta->decay,
-                           .decay_bias = &w.delta->decay_bias,
-                           .norm = &w.delta->norm};
+                           .convolution = pointer(w.delta_convolution),
+                           .decay = pointer(w.delta_decay),
+                           .decay_bias = pointer(w.delta_decay_bias),
+                           .norm = pointer(w.delta_norm)};
     operations.delta_rule(qkv_, n_rows, delta, states, recurrent_out_);
   }
   const Activations& out = attended_.made_for(
@@ -218,7 +219,7 @@ void Forward::recurrent_block(int n_rows, int layer, ModelKv& kv) {
 // x += norm(norm(MLP) + norm(experts)); or x += experts + sigmoid(w norm(x)) MLP
 void Forward::mlp_block(int n_rows, int layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  if (w.experts && !w.beside && !w.shared_gate) return moe_->run(n_rows, w, normed_, x_);
+  if (w.experts && w.gate_up.empty()) return moe_->run(n_rows, w, normed_, x_);
   entering_products(n_rows, w.mlp_norm, config_.mlp_norm_in_stream(), {{w.gate_up, gate_up_}});
   const Activations& activated = activated_.made_for(w.down, n_rows, [&](Activations& out) {
     backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, out);

@@ -31,13 +31,13 @@ Moe::Moe(const ModelConfig& config, const Weights& weights, Backend& backend, in
 }
 
 void Moe::run(int n_rows, const LayerWeights& layer, ActivationSet& normed, Buffer& x) {
-  compute(n_rows, *layer.experts, *layer.mlp_norm, *layer.mlp_norm, normed, x);
+  compute(n_rows, layer, *layer.mlp_norm, *layer.mlp_norm, normed, x);
   backend_.experts().combine(outputs_, n_rows, routing_, config_.hidden_size, x, Store::kAdd);
 }
 
 void Moe::run_with_shared(int n_rows, const LayerWeights& layer, ActivationSet& normed,
                           const Buffer& shared, Buffer& x) {
-  compute(n_rows, *layer.experts, *layer.mlp_norm, *layer.mlp_norm, normed, x);
+  compute(n_rows, layer, *layer.mlp_norm, *layer.mlp_norm, normed, x);
   const Matrix& gate = *layer.shared_gate;
   backend_.matmul(normed.of(gate.dtype), n_rows, gate, shared_logits_, Store::kSet);
   ExpertOperations& operations = backend_.experts();
@@ -47,28 +47,29 @@ void Moe::run_with_shared(int n_rows, const LayerWeights& layer, ActivationSet& 
 
 void Moe::run_beside(int n_rows, const LayerWeights& layer, ActivationSet& normed, const Buffer& x,
                      Buffer& mlp_out) {
-  const BesideNorms& norms = *layer.beside;
-  compute(n_rows, *layer.experts, norms.router, norms.experts, normed, x);
+  compute(n_rows, layer, *layer.router_norm, *layer.experts_norm, normed, x);
   backend_.experts().combine(outputs_, n_rows, routing_, config_.hidden_size, combined_,
                              Store::kSet);
-  backend_.norm_in_place(mlp_out, n_rows, norms.mlp_out);
-  backend_.norm_add(combined_, n_rows, norms.experts_out, mlp_out);
+  backend_.norm_in_place(mlp_out, n_rows, *layer.mlp_out_norm);
+  backend_.norm_add(combined_, n_rows, *layer.experts_out_norm, mlp_out);
 }
 
-void Moe::compute(int n_rows, const Experts& experts, const Norm& router_norm, const Norm& norm,
+void Moe::compute(int n_rows, const LayerWeights& layer, const Norm& router_norm, const Norm& norm,
                   ActivationSet& normed, const Buffer& x) {
   ExpertOperations& operations = backend_.experts();
+  const Experts& experts = *layer.experts;
+  const Matrix& router = *layer.router;
   const int n_pairs = n_rows * config_.moe.n_experts_per_row;
   // A choice of experts is not continuous: inputs that were rounded would often flip it.
-  Activations& of_router = normed.of(experts.router.dtype);
+  Activations& of_router = normed.of(router.dtype);
   backend_.norm(x, {.n = n_rows}, router_norm, of_router);
-  backend_.matmul(of_router, n_rows, experts.router, router_logits_, Store::kSet);
+  backend_.matmul(of_router, n_rows, router, router_logits_, Store::kSet);
   operations.route(router_logits_, n_rows,
                    {.sigmoid = config_.moe.sigmoid,
-                    .bias = experts.bias ? &*experts.bias : nullptr,
+                    .bias = layer.expert_bias ? &*layer.expert_bias : nullptr,
                     .normalised = config_.moe.normalised,
                     .scale = config_.moe.weight_scale,
-                    .scales = experts.scales ? &*experts.scales : nullptr},
+                    .scales = layer.expert_scales ? &*layer.expert_scales : nullptr},
                    routing_);
 
   Activations& of_experts = normed.of(experts.gate_up.dtype());

@@ -35,7 +35,7 @@ class Moe {
 
  private:
   // outputs_ = what the experts that router_norm(x) chooses make of norm(x).
-  void compute(int n_rows, const Experts& experts, const Norm& router_norm, const Norm& norm,
+  void compute(int n_rows, const LayerWeights& layer, const Norm& router_norm, const Norm& norm,
                ActivationSet& normed, const Buffer& x);
 
   const ModelConfig& config_;

@@ -20,7 +20,7 @@ PerLayerEmbeddings::PerLayerEmbeddings(const ModelConfig& config, const Weights&
   projected_ = floats(backend, max_rows, config.n_layers * size);
   gate_ = floats(backend, max_rows, size);
   gated_ = ActivationSet(backend, max_rows, size);
-  for (const LayerWeights& w : weights.layers) gated_.add(w.input->proj);
+  for (const LayerWeights& w : weights.layers) gated_.add(*w.input_proj);
 }
 
 void PerLayerEmbeddings::make(int n_rows, const Buffer& x, ActivationSet& rounded) {
@@ -34,17 +34,17 @@ void PerLayerEmbeddings::make(int n_rows, const Buffer& x, ActivationSet& rounde
 
 void PerLayerEmbeddings::add(int n_rows, int layer, Buffer& x, ActivationSet& rounded,
                              Buffer& out) {
-  const PerLayerEmbeddingWeights& w = *weights_.layers[static_cast<size_t>(layer)].input;
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const int size = config_.layer_input_size;
   const auto round = [&](Activations& out) { backend_.round(x, n_rows, out); };
-  const Activations& of_x = rounded.made_for(w.gate, n_rows, round);
-  backend_.matmul(of_x, n_rows, w.gate, gate_, Store::kSet);
-  const Activations& gated = gated_.made_for(w.proj, n_rows, [&](Activations& out) {
+  const Activations& of_x = rounded.made_for(*w.input_gate, n_rows, round);
+  backend_.matmul(of_x, n_rows, *w.input_gate, gate_, Store::kSet);
+  const Activations& gated = gated_.made_for(*w.input_proj, n_rows, [&](Activations& out) {
     backend_.multiply_activated(gate_, n_rows, config_.activation, inputs_, config_.n_layers * size,
                                 layer * size, out);
   });
-  backend_.matmul(gated, n_rows, w.proj, out, Store::kSet);
-  backend_.norm_add(out, n_rows, w.post_norm, x);
+  backend_.matmul(gated, n_rows, *w.input_proj, out, Store::kSet);
+  backend_.norm_add(out, n_rows, *w.input_post_norm, x);
 }
 
 }  // namespace pb

@@ -1,4 +1,4 @@
-// Facts about loaded weights: their matrices, dtypes and bytes.
+// Facts about loaded weights: their matrices, element types and bytes.
 
 #include <algorithm>
 #include <cstddef>
@@ -13,38 +13,50 @@
 namespace pb {
 namespace {
 
-size_t bytes_of(const Matrix& m) { return m.packed.bytes() + m.bias.bytes() + m.order.bytes(); }
-size_t bytes_of(const Norm& n) { return n.weight.values.bytes() + n.bias.values.bytes(); }
+using VisitMatrix = FunctionRef<void(const Matrix&)>;
+
+// Calls visit(matrix) for each matrix of a weight.
+void visit_matrices(const Matrix& m, VisitMatrix visit) {
+  if (m.n_out > 0) visit(m);
+}
+void visit_matrices(const Matrices& all, VisitMatrix visit) {
+  for (const Matrix& m : all) visit(m);
+}
+void visit_matrices(const Experts& experts, VisitMatrix visit) {
+  visit_matrices(experts.gate_up.of, visit);
+  visit_matrices(experts.down.of, visit);
+}
+void visit_matrices(const Norm&, VisitMatrix) {}
+void visit_matrices(const Vector&, VisitMatrix) {}
+
+// The bytes of a weight without those of its matrices.
+size_t bytes_beside(const Norm& n) { return n.weight.values.bytes() + n.bias.values.bytes(); }
+size_t bytes_beside(const Vector& v) { return v.values.bytes(); }
+size_t bytes_beside(const Experts& e) { return e.gate_up.table.bytes() + e.down.table.bytes(); }
+size_t bytes_beside(const Matrix&) { return 0; }
+size_t bytes_beside(const Matrices&) { return 0; }
+
 template <typename T>
-size_t bytes_of(const std::optional<T>& value) {
-  return value ? bytes_of(*value) : 0;
+void visit_matrices(const std::optional<T>& value, VisitMatrix visit) {
+  if (value) visit_matrices(*value, visit);
+}
+template <typename T>
+size_t bytes_beside(const std::optional<T>& value) {
+  return value ? bytes_beside(*value) : 0;
 }
 
 }  // namespace
 
 void Weights::for_each_matrix(FunctionRef<void(const Matrix&)> visit) const {
   visit(token_embedding);
-  if (position_embedding) visit(*position_embedding);
-  if (head) visit(*head);
+  visit_matrices(position_embedding, visit);
+  visit_matrices(head, visit);
   if (per_layer_embeddings) {
     visit(per_layer_embeddings->embedding);
     visit(per_layer_embeddings->proj);
   }
-  for (const LayerWeights& w : layers) {
-    for (const Matrix& m : w.qkv) visit(m);
-    for (const Matrix& m : w.attn_gate) visit(m);
-    visit(w.o);
-    if (w.input) {
-      visit(w.input->gate);
-      visit(w.input->proj);
-    }
-    for (const Matrix& m : w.gate_up) visit(m);
-    if (w.down.n_out > 0) visit(w.down);
-    if (w.shared_gate) visit(*w.shared_gate);
-    if (!w.experts) continue;
-    visit(w.experts->router);
-    for (const Matrix& m : w.experts->gate_up.of) visit(m);
-    for (const Matrix& m : w.experts->down.of) visit(m);
+  for (const LayerWeights& layer : layers) {
+    layer.visit([&](const auto& weight) { visit_matrices(weight, visit); });
   }
 }
 
@@ -58,25 +70,12 @@ std::vector<DType> Weights::dtypes() const {
 }
 
 size_t Weights::bytes() const {
-  size_t total = bytes_of(final_norm);
-  if (per_layer_embeddings) total += bytes_of(per_layer_embeddings->norm);
-  for_each_matrix([&](const Matrix& m) { total += bytes_of(m); });
-  for (const LayerWeights& w : layers) {
-    total += bytes_of(w.attn_norm) + bytes_of(w.q_norm) + bytes_of(w.k_norm) + bytes_of(w.v_norm) +
-             bytes_of(w.attn_post_norm) + bytes_of(w.mlp_norm) + bytes_of(w.mlp_post_norm);
-    if (w.input) total += bytes_of(w.input->post_norm);
-    if (w.sinks) total += w.sinks->values.bytes();
-    if (w.delta) {
-      total += w.delta->convolution.values.bytes() + w.delta->decay.values.bytes() +
-               w.delta->decay_bias.values.bytes() + bytes_of(w.delta->norm);
-    }
-    if (w.short_conv) total += w.short_conv->values.bytes();
-    if (w.experts) total += w.experts->gate_up.table.bytes() + w.experts->down.table.bytes();
-    if (w.experts && w.experts->scales) total += w.experts->scales->values.bytes();
-    if (w.experts && w.experts->bias) total += w.experts->bias->values.bytes();
-    if (!w.beside) continue;
-    total += bytes_of(w.beside->router) + bytes_of(w.beside->experts) +
-             bytes_of(w.beside->mlp_out) + bytes_of(w.beside->experts_out);
+  size_t total = bytes_beside(final_norm);
+  if (per_layer_embeddings) total += bytes_beside(per_layer_embeddings->norm);
+  for_each_matrix(
+      [&](const Matrix& m) { total += m.packed.bytes() + m.bias.bytes() + m.order.bytes(); });
+  for (const LayerWeights& layer : layers) {
+    layer.visit([&](const auto& weight) { total += bytes_beside(weight); });
   }
   return total;
 }

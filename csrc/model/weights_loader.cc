@@ -62,95 +62,58 @@ class WeightsLoader {
     int n_out;
   };
 
-  LayerWeights layer(int number, const std::string& prefix) {
-    const int hidden = config_.hidden_size;
-    const LayerShape shape = config_.shape(number);
-    const int inner = shape.intermediate_size;
+  LayerWeights layer(int number, const std::string& at) {
+    const ModelConfig& c = config_;
+    const LayerShape shape = c.shape(number);
+    const int hidden = c.hidden_size, inner = shape.intermediate_size;
+    const int q_size = c.n_heads * shape.head_dim, kv_size = shape.kv_size();
+    const bool attends = !c.is_recurrent(number);
+    const bool is_short_conv = !attends && c.has_short_conv();
+    const bool is_delta = !attends && !is_short_conv;
+    const bool has_kv = attends && shape.kv_layer < 0;
+    const bool has_qk_norm = attends && (has(at + "q_norm.weight") || has(at + "k_norm.weight"));
+    const bool has_experts = c.has_experts(number);
+    const bool has_mlp = !has_experts || c.moe.shared_expert || c.moe.beside_mlp;
+    const std::string block = at + (is_delta ? "delta." : is_short_conv ? "short_conv." : "");
     LayerWeights w;
-    if (config_.pre_norm) w.attn_norm = norm(prefix + "attn_norm", hidden);
-    config_.is_recurrent(number) ? recurrent(w, prefix) : attention(w, shape, prefix);
-    if (config_.post_norm) w.attn_post_norm = norm(prefix + "attn_post_norm", hidden);
-    if (config_.pre_norm) w.mlp_norm = norm(prefix + "mlp_norm", hidden);
-    if (config_.has_experts(number)) {
-      w.experts = experts(prefix);
-      if (config_.moe.shared_expert) {
-        w.shared_gate = row_of(prefix + "shared_gate", hidden);
-      } else if (config_.moe.beside_mlp) {
-        w.beside = {norm(prefix + "router_norm", hidden), norm(prefix + "experts_norm", hidden),
-                    norm(prefix + "mlp_out_norm", hidden),
-                    norm(prefix + "experts_out_norm", hidden)};
-      } else {
-        return w;
-      }
-    }
-    if (config_.gated_mlp) {
-      w.gate_up = stacked(prefix, {{"gate", inner}, {"up", inner}}, hidden);
-    } else {
-      w.gate_up = stacked(prefix, {{"up", inner}}, hidden);
-    }
-    w.down = linear(prefix, "down", hidden, inner);
-    if (config_.post_norm) w.mlp_post_norm = norm(prefix + "mlp_post_norm", hidden);
-    if (config_.layer_input_size > 0) w.input = layer_input(prefix);
-    if (config_.layer_scales) {  // of the last that is added to the residual stream
-      Norm& last = w.input ? w.input->post_norm : *w.mlp_post_norm;
-      last.sum_scale = scalar(prefix + "output_scale.weight");
+#define PB_LAYER_WEIGHT(type, member, condition, ...) \
+  if (condition) w.member = __VA_ARGS__;
+#include "model/layer_weights.def"
+#undef PB_LAYER_WEIGHT
+    if (c.layer_scales) {  // a factor of the last sum of the layer
+      Norm& last = w.input_post_norm ? *w.input_post_norm : *w.mlp_post_norm;
+      last.sum_scale = scalar(at + "output_scale.weight");
     }
     return w;
   }
 
-  // Rows of q, k and v are as wide where a layer has q alone: what reads them knows one layout.
-  void attention(LayerWeights& w, const LayerShape& shape, const std::string& prefix) {
+  bool has(const std::string& name) const { return checkpoint_.has(name); }
+
+  // Rows of q alone are as wide as those of q, k and v, so that attention reads one layout.
+  Matrices attention_inputs(const std::string& at, const LayerShape& shape) {
     const int hidden = config_.hidden_size;
-    const int q_size = config_.n_heads * shape.head_dim;
-    const int kv_size = shape.kv_size();
-    const bool whole = config_.whole_qk_norm;
-    const bool has_kv = shape.kv_layer < 0;
-    if (has_kv) {
-      w.qkv = stacked(prefix, {{"q", q_size}, {"k", kv_size}, {"v", kv_size}}, hidden);
-    } else {
-      w.qkv = stacked(prefix, {{"q", q_size}}, hidden);
-      for (Matrix& m : w.qkv) m.n_beside = q_size + 2 * kv_size;
+    const int q_size = config_.n_heads * shape.head_dim, kv_size = shape.kv_size();
+    if (shape.kv_layer < 0) {
+      return stacked(at, {{"q", q_size}, {"k", kv_size}, {"v", kv_size}}, hidden);
     }
-    if (checkpoint_.has(prefix + "q_norm.weight") || checkpoint_.has(prefix + "k_norm.weight")) {
-      w.q_norm = norm(prefix + "q_norm", whole ? q_size : shape.head_dim);
-      if (has_kv) w.k_norm = norm(prefix + "k_norm", whole ? kv_size : shape.head_dim);
-    }
-    if (config_.value_norm && has_kv) w.v_norm = norm_of_ones(shape.head_dim);
-    if (checkpoint_.has(prefix + "sinks.weight")) {
-      w.sinks = vector(prefix + "sinks.weight", config_.n_heads);
-    }
-    if (config_.attention_gate) w.attn_gate = stacked(prefix, {{"attn_gate", q_size}}, hidden);
-    w.o = linear(prefix, "o", hidden, q_size);
+    Matrices q = stacked(at, {{"q", q_size}}, hidden);
+    for (Matrix& m : q) m.n_beside = q_size + 2 * kv_size;
+    return q;
   }
 
-  void recurrent(LayerWeights& w, const std::string& prefix) {
-    config_.has_short_conv() ? short_conv(w, prefix + "short_conv.") : delta(w, prefix + "delta.");
-  }
-
-  // Its gates, b and a, are f32: a state is multiplied by what comes of them at every row.
-  void delta(LayerWeights& w, const std::string& prefix) {
+  // The gates, b and a, are f32: every row multiplies the state by numbers computed from them.
+  Matrices delta_inputs(const std::string& block) {
     const DeltaShape& delta = config_.delta;
     const int hidden = config_.hidden_size, n_heads = delta.n_value_heads;
-    w.qkv = stacked(prefix, {{"qkv", delta.n_channels()}, {"z", delta.value_size()}}, hidden);
-    for (Matrix& m : w.qkv) m.n_beside = delta.row_size();
-    const std::array gates = {checkpoint_.get(prefix + "b.weight", n_heads, hidden),
-                              checkpoint_.get(prefix + "a.weight", n_heads, hidden)};
+    Matrices all = stacked(block, {{"qkv", delta.n_channels()}, {"z", delta.value_size()}}, hidden);
+    for (Matrix& m : all) m.n_beside = delta.row_size();
+    const std::array gates = {checkpoint_.get(block + "b.weight", n_heads, hidden),
+                              checkpoint_.get(block + "a.weight", n_heads, hidden)};
     for (const TensorView& view : gates) refuse_order(view, "a gate");
-    Matrix& of_gates = w.qkv.emplace_back(matrix(gates, std::array<TensorView, 2>{}, DType::kF32));
+    Matrix& of_gates = all.emplace_back(matrix(gates, std::array<TensorView, 2>{}, DType::kF32));
     of_gates.first_out = delta.row_size() - 2 * n_heads;
     of_gates.n_beside = delta.row_size();
-    w.delta = {.convolution = convolution(prefix, delta.n_channels(), delta.conv_size),
-               .decay = vector(prefix + "decay", n_heads),
-               .decay_bias = vector(prefix + "decay_bias", n_heads),
-               .norm = norm(prefix + "norm", delta.value_dim)};
-    w.o = linear(prefix, "o", hidden, delta.value_size());
-  }
-
-  void short_conv(LayerWeights& w, const std::string& prefix) {
-    const int hidden = config_.hidden_size;
-    w.qkv = stacked(prefix, {{"in", config_.short_conv.row_size()}}, hidden);
-    w.short_conv = convolution(prefix, hidden, config_.short_conv.conv_size);
-    w.o = linear(prefix, "o", hidden, hidden);
+    return all;
   }
 
   // By tap, then by channel: the checkpoint's, turned round.
@@ -174,13 +137,12 @@ class WeightsLoader {
     return tables;
   }
 
-  PerLayerEmbeddingWeights layer_input(const std::string& prefix) {
-    const int size = config_.layer_input_size;
-    PerLayerEmbeddingWeights w;
-    w.gate = linear(prefix, "input_gate", size, config_.hidden_size);
-    w.proj = linear(prefix, "input_proj", config_.hidden_size, size);
-    w.post_norm = norm(prefix + "input_post_norm", config_.hidden_size);
-    return w;
+  Matrix router_of(const std::string& at) {
+    const int n = config_.moe.n_experts;
+    const std::array router = {checkpoint_.get(at + "router.weight", n, config_.hidden_size)};
+    const std::array bias = {checkpoint_.bias(at + "router.bias", n)};
+    refuse_order(router[0], "a router");
+    return matrix(router, bias, DType::kF32);
   }
 
   // All experts of a layer have one dtype in gate and up, and one in down: int8 where tensors that
@@ -210,17 +172,6 @@ class WeightsLoader {
       return matrix(std::span(all).subspan(first, n), std::span(biases).subspan(first, n), dtype);
     };
     Experts e;
-    const std::array router = {
-        checkpoint_.get(prefix + "router.weight", config_.moe.n_experts, hidden)};
-    const std::array router_bias = {
-        checkpoint_.bias(prefix + "router.bias", config_.moe.n_experts)};
-    refuse_order(router[0], "a router");
-    e.router = matrix(router, router_bias, DType::kF32);
-    if (config_.moe.beside_mlp) {
-      e.scales = vector(prefix + "expert_scales.weight", config_.moe.n_experts);
-    }
-    if (config_.moe.sigmoid && checkpoint_.has(prefix + "expert_bias"))
-      e.bias = vector(prefix + "expert_bias", config_.moe.n_experts);
     std::vector<Matrix> gate_up, down;
     for (size_t i = 0; i < downs.size(); ++i) {
       gate_up.push_back(matrix_of(gates_ups, gates_ups_biases, 2 * i, 2, of_gates_ups));
