@@ -13,7 +13,7 @@ namespace py = pybind11;
 namespace pb::bindings {
 namespace {
 
-// The fields of CudaInfo in pybatcher/cuda.py.
+// The fields of CudaInfo in pybatcher/machine/cuda.py.
 py::dict cuda_info() {
   const cuda::Build& build = cuda::this_build();
   const cuda::Driver driver = [&build] {

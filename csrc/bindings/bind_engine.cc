@@ -104,7 +104,7 @@ std::map<std::string, int64_t> statistics(const PyEngine& self) {
           {"proposed_tokens", s.draft_tokens},  {"accepted_tokens", s.accepted_tokens}};
 }
 
-// Joined with commas.
+// Returns the names, joined with commas.
 std::string names_of(const std::vector<DType>& dtypes) {
   std::string names;
   for (const DType dtype : dtypes)

@@ -23,8 +23,8 @@ namespace py = pybind11;
 namespace pb::bindings {
 namespace {
 
-// One call of any KvCache at a time, where no GIL sees to that. A copy_block that waits lets others
-// in, as under the GIL.
+// Allows one call of any KvCache at a time on a Python without the GIL. A copy_block that waits
+// lets other calls in, as it does under the GIL.
 class OneCall {
  private:
   py::scoped_critical_section section_{py::type::handle_of<KvCache>()};
@@ -40,7 +40,7 @@ int to_group(const KvCache& cache, int group) {
                                               std::to_string(cache.n_groups()));
 }
 
-// A property's function, which call_guard does not reach.
+// Wraps the function of a property, because pybind11 ignores call_guard for properties.
 template <typename Get>
 auto count(Get get) {
   return [get](const KvCache& self) {

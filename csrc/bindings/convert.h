@@ -1,5 +1,5 @@
-// From Python values to native ones. Everything is checked and copied while the GIL is held, so
-// that nothing another thread does later can reach the engine.
+// Conversion from Python values to native ones. Values are checked and copied while the GIL is
+// held, so that no later change by another thread reaches the engine.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -14,38 +14,40 @@
 
 namespace pb::bindings {
 
-// repr(value), cut short: a hostile value may be of any size. Never throws a Python error.
+// Returns repr(value), cut to 80 characters, because a hostile value may be of any size. Never
+// throws a Python error.
 std::string shown(pybind11::handle value);
 
-// A whole number (int or anything with __index__, but no bool) from low to high, else
-// kInvalidRequest that names `field`.
+// Converts a whole number: an int or any object with __index__ except bool. Throws kInvalidRequest
+// that names `field` if it is not from low to high.
 int64_t to_integer(pybind11::handle value, const std::string& field, int64_t low, int64_t high);
 
-// A seed: a whole number of 64 bits without sign.
+// Converts a seed: an unsigned 64-bit number.
 uint64_t to_seed(pybind11::handle value);
 
-// Ids from 0 to high: a one-dimensional array of any integer type, or a sequence of whole numbers.
+// Converts ids from 0 to high: a one-dimensional array of any integer type, or a sequence of whole
+// numbers.
 std::vector<int32_t> to_ids(pybind11::handle value, const std::string& field, int32_t high);
 
-// Appends them to `ids`.
+// Converts ids as to_ids() does, and appends them to `ids`.
 void append_ids(pybind11::handle value, const std::string& field, int32_t high,
                 std::vector<int32_t>& ids);
 
-// The fields of pybatcher.loading.ModelConfig by name. Throws kModelFormat for one that is missing
-// or of the wrong type; their values are ModelConfig::validate()'s business.
+// Converts the fields of pybatcher.loading.ModelConfig by name. Throws kModelFormat if a field is
+// missing or of the wrong type. ModelConfig::validate() checks the values.
 ModelConfig to_model_config(const pybind11::dict& fields);
 
-// Views of numpy arrays, each with the name of its element type: {name: (array, "f32")}. Or of
-// matrices yet to be made: {name: (function, "f32", rows, columns)}, where the function, called
-// without arguments and with the GIL, returns the array; with an order, int32 (columns), behind
-// that if the columns lie in it (TensorView::order). A view is valid as long as `keep_alive`.
-// mapped: names of those that lie in a mapped file, which may be dropped from memory and read
-// again. kept: names of matrices that keep their element type (TensorView::keeps_dtype).
+// Makes views of numpy arrays with the names of their element types: {name: (array, "f32")}. An
+// entry may also be {name: (function, "f32", rows, columns[, order])}: the function is called
+// later, without arguments and with the GIL, and returns the matrix; order, int32 (columns), is
+// TensorView::order. The views are valid as long as `keep_alive`. mapped: names of tensors in a
+// mapped file, whose pages may be dropped and read again. kept: names of matrices that keep their
+// element type (TensorView::keeps_dtype).
 TensorMap to_tensors(const pybind11::dict& tensors, const pybind11::set& mapped,
                      const pybind11::set& kept, std::vector<pybind11::object>& keep_alive);
 
-// How to load. cache: (directory, name, key), or None for none. progress: None, or what to call,
-// which is done with the GIL; it must outlive the result.
+// Converts the options of loading. cache: (directory, name, key), or None. progress: a function
+// that is called with the GIL and must outlive the result, or None.
 LoadOptions to_load_options(const pybind11::object& cache, const pybind11::object& progress);
 
 }  // namespace pb::bindings

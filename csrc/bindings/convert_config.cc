@@ -55,7 +55,7 @@ void read_fields(const py::dict& fields, Part& part) {
   });
 }
 
-// A list of dicts.
+// Converts a list of dicts.
 template <typename Part, typename ReadMore>
 std::vector<Part> to_parts(const py::dict& fields, const char* name, ReadMore read_more) {
   std::vector<Part> parts;

@@ -21,7 +21,7 @@ std::string range(int64_t low, int64_t high) {
   return "a whole number from " + std::to_string(low) + " to " + std::to_string(high);
 }
 
-// The value as an int object, or null where it is no whole number.
+// Returns the value as an int object, or null if it is not a whole number.
 py::object as_int(py::handle value) {
   if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) return {};
   PyObject* index = PyNumber_Index(value.ptr());
@@ -29,7 +29,7 @@ py::object as_int(py::handle value) {
   return py::reinterpret_steal<py::object>(index);
 }
 
-// Fast path of one list item; `failed` where it is no whole number of 64 bits.
+// Converts one list item without allocation. Sets `failed` if it is not a 64-bit whole number.
 int64_t item_value(PyObject* item, bool* failed) {
   int overflow = 0;
   if (PyLong_CheckExact(item)) {

@@ -28,8 +28,8 @@ DType tensor_dtype(const std::string& name, const std::string& dtype) {
   refuse("tensor '" + name + "' has element type '" + dtype + "'; expected one of " + names);
 }
 
-// "f4" and so on: what a numpy array of `dtype` may be; bf16 has no numpy type, its bits are
-// uint16.
+// Returns true if the numpy type of `array` is that of `dtype`. bf16 has no numpy type: its bits
+// are uint16.
 bool array_fits(const py::array& array, DType dtype) {
   const char kind = array.dtype().kind();
   const auto size = static_cast<size_t>(array.itemsize());
@@ -38,7 +38,7 @@ bool array_fits(const py::array& array, DType dtype) {
   return kind == (dtype == DType::kBF16 ? 'u' : 'f');
 }
 
-// The memory between an array's first and last element; none where a stride is negative.
+// Returns the memory between an array's first and last element; empty if a stride is negative.
 std::span<const std::byte> extent(const py::array& array) {
   py::ssize_t bytes = array.itemsize();
   for (py::ssize_t d = 0; d < array.ndim(); ++d) {
@@ -84,7 +84,7 @@ TensorView view_of(const std::string& name, py::array array, const std::string& 
     refuse("tensor '" + name + "' is " + described(array) +
            "; expected 1 or 2 dimensions and the numpy type of " + dtype_name(view.dtype));
   }
-  // A mapped file may put a tensor at an odd address; reading that in place would be undefined.
+  // A mapped file may have a tensor at an odd address, where reading in place is undefined.
   const auto item = static_cast<py::ssize_t>(dtype_size(view.dtype));
   bool aligned = reinterpret_cast<uintptr_t>(array.data()) % dtype_size(view.dtype) == 0;
   for (py::ssize_t d = 0; d < array.ndim(); ++d) aligned &= array.strides(d) % item == 0;
@@ -102,7 +102,7 @@ TensorView view_of(const std::string& name, py::array array, const std::string& 
   return view;
 }
 
-// A tensor that a Python function has made, with what keeps it.
+// A tensor that a Python function returned, with the objects that keep it alive.
 struct MadeTensor {
   TensorView view;
   std::vector<py::object> keep_alive;
@@ -155,8 +155,9 @@ std::shared_ptr<const std::vector<int32_t>> order_of(const std::string& name, py
                                                       numbers.data() + numbers.size());
 }
 
-// (function, element type, rows, columns): the array is what the function will return. Not for
-// vectors, which are read at once. With a fifth: the order of the columns (TensorView::order).
+// Converts (function, element type, rows, columns): the function will return the array. A fifth
+// item is the order of the columns (TensorView::order). A vector may not be promised, because the
+// loader reads it at once.
 TensorView to_view_of_promise(const std::string& name, const py::tuple& entry,
                               std::vector<py::object>& keep_alive) {
   if (PyCallable_Check(py::object(entry[0]).ptr()) == 0 || !py::isinstance<py::str>(entry[1])) {
@@ -171,7 +172,7 @@ TensorView to_view_of_promise(const std::string& name, const py::tuple& entry,
   if (entry.size() == 5) view.order = order_of(name, py::object(entry[4]));
   view.bytes = view.rows * view.cols * (is_quantised(view.dtype) ? 1 : dtype_size(view.dtype));
   keep_alive.push_back(entry);
-  // A view is copied without the GIL, so that it must not count references.
+  // A view is copied without the GIL, so the copy must not change reference counts.
   view.make = [function = py::object(entry[0]).ptr(), promised = view, dtype] {
     return made_by(function, promised, dtype);
   };
@@ -198,7 +199,7 @@ TensorView to_view(const std::string& name, const py::object& entry, bool is_map
 TensorMap to_tensors(const py::dict& tensors, const py::set& mapped, const py::set& kept,
                      std::vector<py::object>& keep_alive) {
   TensorMap map;
-  // A copy: where there is no GIL, another thread may change the dict at any time.
+  // A copy, because without the GIL another thread may change the dict at any time.
   const auto copied = py::reinterpret_steal<py::dict>(PyDict_Copy(tensors.ptr()));
   if (!copied) throw py::error_already_set();
   for (const auto& [key, entry] : copied) {

@@ -1,4 +1,4 @@
-// The calls of _core.Engine that compute, and how any call reaches the engine.
+// The calls of _core.Engine that compute, and helpers for all calls.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -18,8 +18,8 @@ namespace pb::bindings {
 // The largest whole number that the engine takes for a count or a position.
 inline constexpr int64_t kMaxInt = 2147483647;
 
-// f(Engine&) without the GIL, alone. The GIL is given up first, so that a thread that waits for the
-// engine never holds it.
+// Calls f(Engine&) without the GIL, while no other call runs. Releases the GIL before it takes the
+// engine's lock, so that a thread that waits for the engine never holds the GIL.
 template <typename F>
 auto call(PyEngine& self, F&& f) {
   const pybind11::gil_scoped_release release;

@@ -1,4 +1,4 @@
-// The one place where native errors become the exceptions of pybatcher/errors.py.
+// Converts native errors to the exceptions of pybatcher/errors.
 #include <pybind11/pybind11.h>
 
 #include <exception>
@@ -33,7 +33,7 @@ const char* class_name(pb::ErrorCode code) {
   return "EngineError";
 }
 
-// Looked up when needed: an error is rare, and no reference outlives the interpreter.
+// Looks the class up at each error: errors are rare, and no reference outlives the interpreter.
 void set_python_error(const char* name, const char* message) {
   const py::object text = pb::bindings::to_text(message);
   py::set_error(py::module_::import("pybatcher.errors").attr(name), text);

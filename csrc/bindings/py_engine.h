@@ -1,5 +1,5 @@
-// The engine as Python sees it: a GuardedEngine, and the facts about it that never change, which
-// need no lock and outlive close().
+// The engine of the extension: a GuardedEngine, and constant facts about it, which need no lock and
+// outlive close().
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct EngineFacts {
   std::string device;
   std::string target;
   int n_threads;
-  std::vector<DType> dtypes;  // of the matrices
+  std::vector<DType> dtypes;  // those of the matrices
   size_t weight_bytes;
   CacheUse weights_cache;
   size_t kv_bytes;

@@ -1,4 +1,4 @@
-// From native text to Python's.
+// Conversion of native text to Python.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -7,8 +7,7 @@
 
 namespace pb::bindings {
 
-// Bytes that are no UTF-8 (a `bytes` that a message quotes, a name from elsewhere) are written as
-// escapes.
+// Converts bytes that are not UTF-8 (a quoted `bytes` object, a foreign name) to escapes.
 inline pybind11::object to_text(std::string_view bytes) {
   auto text = pybind11::reinterpret_steal<pybind11::object>(PyUnicode_DecodeUTF8(
       bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace"));

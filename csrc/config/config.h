@@ -101,7 +101,7 @@ struct ModelConfig {
   // All recurrent layers are of one kind, which has a shape.
   DeltaShape delta;
   ShortConvShape short_conv;
-  std::vector<bool> recurrent_layers;  // (n_layers): has no attention; empty = no layer
+  std::vector<bool> recurrent_layers;  // (n_layers): without attention; empty = none
 
   int q_size() const { return n_heads * head_dim; }
   int kv_size() const { return n_kv_heads * head_dim; }
@@ -113,7 +113,7 @@ struct ModelConfig {
   bool has_experts(int layer) const {
     return moe.n_experts > 0 && moe.in_layer[static_cast<size_t>(layer)];
   }
-  int state_size() const {  // floats of a recurrent layer's state
+  int state_size() const {  // floats of the state of a recurrent layer
     return has_short_conv() ? short_conv.state_size() : delta.state_size();
   }
   bool has_short_conv() const { return short_conv.width > 0; }
