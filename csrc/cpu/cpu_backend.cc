@@ -37,7 +37,7 @@ size_t largest_scratch(const Kernels& kernels) {
   return (static_cast<size_t>(most_scratch_bytes(kernels)) + kLine - 1) / kLine * kLine;
 }
 
-// Bytes of a number in a row of Activations.
+// Returns the bytes of a number in a row of Activations.
 size_t number_bytes(RowFormat format) {
   switch (format) {
     case RowFormat::kBf16:
@@ -93,7 +93,7 @@ MatrixBytes CpuBackend::matrix_bytes(int n_out, int n_in, DType dtype, bool code
   return packed_bytes(n_out, n_in, dtype, product(dtype, coded).tile);
 }
 
-// The host's memory is the device's: a file that is mapped stays where it is.
+// Device memory is host memory: a mapped file is used in place.
 Matrix CpuBackend::place(PackedMatrix packed) {
   return {packed.n_out,
           packed.n_in,
@@ -120,7 +120,7 @@ Activations CpuBackend::make_activations(int max_rows, int cols, DType weights) 
   const RowFormat format = product(weights).row;
   const auto number = static_cast<int64_t>(number_bytes(format));
   int64_t row_bytes = (cols * number + kLine - 1) / kLine * kLine;
-  // Rows 4 KiB apart would share the few places that a cache has for one address in 4 KiB.
+  // Rows at a distance of a multiple of 4 KiB would compete for the same few cache lines.
   if (row_bytes % kPage == 0) row_bytes += kLine;
   a.row_stride = row_bytes / number;
   a.data = make_buffer(static_cast<size_t>(max_rows) * row_bytes);
@@ -169,7 +169,7 @@ size_t CpuBackend::memory_for_kv(size_t mapped_weights) {
 void CpuBackend::prepare(const PassShape& shape) {
   attention_.prepare(shape.max_rows, shape.n_heads, shape.storages);
   sequence_of_row_.assign(shape.max_rows, nullptr);
-  int head_dim = 0;  // the greatest of those that are no whole groups
+  int head_dim = 0;  // the largest head size that is not a multiple of a group
   for (const LayerStorage& storage : shape.storages) {
     if (storage.shape.head_dim % kGroupSize == 0) continue;
     head_dim = std::max(head_dim, storage.shape.head_dim);

@@ -17,8 +17,8 @@
 
 namespace pb {
 
-// As make_cpu_backend(n_threads), with the target named; "" is the best of this CPU. Throws
-// kConfig.
+// Makes a backend like make_cpu_backend(n_threads), for a named target; "" is the best target for
+// this CPU. Throws kConfig.
 std::unique_ptr<Backend> make_cpu_backend(int n_threads, const std::string& target);
 
 namespace cpu {
@@ -49,7 +49,7 @@ class CpuBackend final : public Backend {
   KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override;
   void prepare(const PassShape& shape) override;
-  // Half of the memory that is available: the program around the engine has plans, too.
+  // Returns half of the available memory; the rest is for the program that contains the engine.
   size_t memory_for_kv(size_t mapped_weights) override;
 
   void plan(const RowBatch& batch, const KvStorage& kv) override;
@@ -75,29 +75,31 @@ class CpuBackend final : public Backend {
   RecurrentOperations& recurrent() override { return recurrent_; }
   void copy_block(KvStorage& kv, int from, int to) override;
 
-  void finish(Heartbeat&) override {}  // every operation is done when it returns
+  void finish(Heartbeat&) override {}  // every operation is synchronous
   void restart() override;
 
  private:
   friend class CpuExperts;
   friend class CpuRecurrent;
-  static constexpr int64_t kWorthThreads = 32768;  // work below which threads are not woken
-  static constexpr int kItemsPerThread = 4;        // what a loop is cut into at least, for balance
+  static constexpr int64_t kWorthThreads = 32768;  // smaller work does not wake threads
+  static constexpr int kItemsPerThread = 4;        // least number of items of a loop, for balance
 
-  // parallel_for, in one chunk (which wakes no thread) where `work`, the numbers touched or
-  // multiplied in all, is too little to share. That never shows in a result.
+  // Runs parallel_for, but in one chunk, which wakes no thread, if `work` (the numbers that are
+  // read or multiplied in total) is too small to share. The result does not depend on it.
   template <typename Body>
   void for_range(int64_t n, int64_t grain, int64_t work, Body&& body) {
     pool_.parallel_for(n, work < kWorthThreads ? std::max<int64_t>(1, n) : grain, body);
   }
-  // for_range over rows, or equal parts of them, many neighbours to a chunk: to take a chunk costs
-  // threads as much as a short row does, and keys of neighbouring positions share cache lines.
+  // Runs for_range over rows, or equal parts of them, with many neighbours in a chunk: taking a
+  // chunk costs a thread as much as a short row, and keys of neighbouring positions share cache
+  // lines.
   template <typename Body>
   void for_rows(int64_t n, int64_t work, Body&& body) {
     const int64_t chunks = int64_t{kItemsPerThread} * pool_.n_threads();
     for_range(n, std::max<int64_t>(1, n / chunks), work, body);
   }
-  // kernel(gate, up, out, begin, end) for all columns of the rows; up is null unless `gated`.
+  // Calls kernel(gate, up, out, begin, end) for all columns of the rows; `up` is null unless
+  // `gated`.
   void activate_rows(const Buffer& gate_up, int n_rows, bool gated, Activations& out,
                      FunctionRef<void(const float*, const float*, const RowOut&, int, int)> kernel);
   void gather(const int32_t* ids, const Matrix& table, bool add, float scale, float* x);
@@ -111,13 +113,13 @@ class CpuBackend final : public Backend {
   AttentionRunner attention_;
   CpuExperts experts_;
   CpuRecurrent recurrent_;
-  bool prefetch_quick_;     // of GemmArgs
-  size_t scratch_bytes_;    // of a thread
+  bool prefetch_quick_;     // for GemmArgs
+  size_t scratch_bytes_;    // per thread
   AlignedBuffer scratch_;   // (threads, scratch_bytes_)
-  AlignedBuffer attended_;  // (max_rows, n_heads * head_dim) f32, where heads are no whole groups
+  AlignedBuffer attended_;  // (max_rows, n_heads * head_dim) f32, if heads are not whole groups
   int vocab_size_ = 0;
   std::vector<Sampler> samplers_;  // (threads)
-  RowBatch batch_;                 // as planned
+  RowBatch batch_;                 // the batch of the last plan()
   std::vector<const SequenceRows*> sequence_of_row_;
 };
 

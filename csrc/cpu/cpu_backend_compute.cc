@@ -12,11 +12,12 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int kManyRows = 128;          // from which on a matrix product writes more than it reads
-constexpr int kCallsPerThread = 2;      // of a product of many rows, if their tiles allow
-constexpr int kActivateColumns = 1024;  // of an item of activate
-constexpr int kScaledLogits = 8192;     // of an item of scale_logits
-constexpr int kMinRowsPerItem = 24;     // of a matrix product that is cut by rows too
+// With so many rows, a matrix product writes more than it reads.
+constexpr int kManyRows = 128;
+constexpr int kCallsPerThread = 2;      // of a product of many rows, if there are enough tiles
+constexpr int kActivateColumns = 1024;  // per item of activate
+constexpr int kScaledLogits = 8192;     // per item of scale_logits
+constexpr int kMinRowsPerItem = 24;     // of a matrix product that is divided by rows, too
 
 }  // namespace
 
@@ -30,8 +31,8 @@ void CpuBackend::plan(const RowBatch& batch, const KvStorage& kv) {
 
 void CpuBackend::gather(const int32_t* ids, const Matrix& table, bool add, float scale, float* x) {
   const int64_t n = batch_.n_rows;
-  // A number of a packed row lies in a cache line of its own, so a row is many times its size in
-  // work.
+  // Each number of a packed row is in a different cache line, so that a row counts as much more
+  // work than its size.
   for_rows(n, n * table.n_in * 8, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       float* to = x + r * table.n_in;
@@ -99,7 +100,7 @@ void CpuBackend::round(const Buffer& x, int n_rows, Activations& out) {
 }
 
 void CpuBackend::permute(const Activations& x, int n_rows, const Buffer& order, Activations& out) {
-  constexpr int64_t kGathered = 4;  // a number that is looked up is so many in work
+  constexpr int64_t kGathered = 4;  // a look-up counts as so much work
   const RowsOut to = rows_of(out);
   const int64_t work = kGathered * n_rows * out.cols;
   for_rows(n_rows, work, [&](int64_t begin, int64_t end, int) {
@@ -130,14 +131,14 @@ void CpuBackend::matmul(const Activations& x, int n_rows, const Matrix& w, Buffe
   const int64_t most_tiles =
       many ? kernel.tiles_per_call.of_many_rows : kernel.tiles_per_call.of_few_rows;
   const int64_t tiles = std::clamp(all_tiles / calls, int64_t{1}, most_tiles);
-  const int64_t n_tiles = (all_tiles + tiles - 1) / tiles;  // calls, but for parts of the rows
-  // Rows are shared among threads where there are too few tiles to go round.
+  const int64_t n_tiles = (all_tiles + tiles - 1) / tiles;  // calls per part of the rows
+  // If there are too few tiles for all threads, the rows are divided, too.
   const int64_t wanted = kItemsPerThread * pool_.n_threads();
   const int64_t most_parts = (n_rows + kMinRowsPerItem - 1) / kMinRowsPerItem;
   const int64_t parts =
       std::clamp((wanted + n_tiles - 1) / n_tiles, int64_t{1}, std::max(most_parts, int64_t{1}));
   const int64_t rows_per_part = (n_rows + parts - 1) / parts;
-  const int64_t work = int64_t{n_rows} * w.n_in * kernel.tile.columns * tiles;  // of a call
+  const int64_t work = int64_t{n_rows} * w.n_in * kernel.tile.columns * tiles;  // per call
   const int64_t grain = std::max<int64_t>(1, kWorthThreads / std::max<int64_t>(1, work / parts));
   for_range(n_tiles * parts, grain, work * n_tiles, [&](int64_t begin, int64_t end, int worker) {
     std::byte* scratch = scratch_.as<std::byte>() + scratch_bytes_ * worker;
@@ -211,7 +212,7 @@ void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStor
 void CpuBackend::attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
                            Activations& out) {
   const RowsOut to = rows_of(out);
-  // Heads that end inside a group cannot be quantised one by one.
+  // A head that ends inside a quantisation group cannot be quantised separately.
   if (to.first.format != RowFormat::kInt8 || layer.head_dim % kGroupSize == 0) {
     attention_.run(qkv.as<float>(), layer, kv, to);
     return;
@@ -297,7 +298,7 @@ void CpuBackend::copy_block(KvStorage& kv, int from, int to) {
 }
 
 void CpuBackend::sample(const Buffer& logits, Rows rows, std::span<Sample> samples) {
-  constexpr int64_t kPassesOfASample = 2;  // over the logits, at the least
+  constexpr int64_t kPassesOfASample = 2;  // the least number of passes over the logits
   const auto first = static_cast<size_t>(rows.first);
   const RowsToSample to_sample(batch_.requests, samples, first, static_cast<size_t>(rows.n),
                                logits.as<float>(), static_cast<size_t>(vocab_size_));
@@ -315,7 +316,7 @@ void CpuBackend::download(const Buffer& from, std::span<std::byte> to) {
 
 // -- around a pass ----------------------------------------------------------------------------
 
-// Samplers keep counts that are zero between samples.
+// Resets the samplers, whose counts have to be zero between samples.
 void CpuBackend::restart() {
   std::vector<Sampler> samplers(pool_.n_threads(), Sampler(vocab_size_));
   samplers_ = std::move(samplers);

@@ -10,17 +10,17 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int kSegmentRows = 192;  // of an expert, that pass over a weight tile while it is near
-constexpr int kCombineColumns = 1024;  // of an item of combine
+constexpr int kSegmentRows = 192;      // per expert, while a weight tile is in the cache
+constexpr int kCombineColumns = 1024;  // per item of combine
 
-// Rows of one expert that threads take together.
+// Rows of one expert that a task multiplies together.
 struct Segment {
   int32_t expert;
-  int32_t first;  // pair
+  int32_t first;  // number of the first pair
   int32_t last;
 };
 
-// Routing::work
+// The contents of Routing::work.
 struct Work {
   int64_t n_segments;
   Segment segments[];
@@ -28,8 +28,9 @@ struct Work {
 
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
-// experts (k) = the numbers of the k greatest of score(expert), the greatest first, of equal ones
-// the lower. Of numbers that are no numbers some are chosen, each once.
+// Writes to experts (k) the k experts with the greatest score(expert), in descending order; among
+// equal scores the lower expert comes first. If scores are NaN, the choice is arbitrary but without
+// duplicates.
 template <typename Score>
 void choose_greatest(Score score, int n, int k, int32_t* experts) {
   int chosen = 0;
@@ -42,7 +43,7 @@ void choose_greatest(Score score, int n, int k, int32_t* experts) {
   }
 }
 
-// Sorts experts (k), which begin with that of the greatest logit, and writes their weights (k).
+// Sorts experts (k), whose first element has the greatest logit, and writes their weights (k).
 void weigh_by_softmax(const float* logits, int n, int k, bool normalised, int32_t* experts,
                       float* weights) {
   const float greatest = logits[experts[0]];
@@ -56,7 +57,7 @@ void weigh_by_softmax(const float* logits, int n, int k, bool normalised, int32_
   for (int i = 0; i < k; ++i) weights[i] /= sum;
 }
 
-// The same of sigmoids; experts (k) in any order.
+// Sorts experts (k), which are in any order, and writes their sigmoid weights (k).
 void weigh_by_sigmoid(const float* logits, int k, bool normalised, int32_t* experts,
                       float* weights) {
   std::sort(experts, experts + k);
@@ -65,7 +66,7 @@ void weigh_by_sigmoid(const float* logits, int k, bool normalised, int32_t* expe
   for (int i = 0; normalised && i < k; ++i) weights[i] /= sum + kSigmoidSumEps;
 }
 
-// experts, weights (k) of a row's logits (n)
+// Computes the experts and weights (k) of a row from its logits (n).
 void route_row(const float* logits, int n, int k, const RoutingRule& rule, int32_t* experts,
                float* weights) {
   const auto values = [](const Vector* v) {
@@ -88,7 +89,7 @@ void route_row(const float* logits, int n, int k, const RoutingRule& rule, int32
   }
 }
 
-// Numbers the pairs: a counting sort by expert, in the order of the rows.
+// Numbers the pairs by a counting sort by expert, in the order of the rows.
 void number_pairs(int n_rows, Routing& routing) {
   const int n_experts = routing.n_experts;
   const int64_t n_pairs = static_cast<int64_t>(n_rows) * routing.n_per_row;
@@ -99,7 +100,8 @@ void number_pairs(int n_rows, Routing& routing) {
   for (int64_t i = 0; i < n_pairs; ++i) ++begins[experts[i] + 1];
   for (int e = 0; e < n_experts; ++e) begins[e + 1] += begins[e];
   for (int64_t i = 0; i < n_pairs; ++i) pairs[i] = begins[experts[i]]++;
-  for (int e = n_experts; e > 0; --e) begins[e] = begins[e - 1];  // each went on to the next one's
+  // Each has advanced to the next expert's begin.
+  for (int e = n_experts; e > 0; --e) begins[e] = begins[e - 1];
   begins[0] = 0;
 }
 
@@ -167,8 +169,8 @@ void CpuExperts::gather(const Activations& x, int n_rows, const Routing& routing
   });
 }
 
-// Threads share tiles and rows, not experts: one that has all the rows holds nobody up, and of one
-// row's experts each thread streams a part.
+// Tiles and rows, not experts, are divided among threads: an expert that has all the rows does not
+// delay the others, and for a single row each thread reads a part of every expert.
 void CpuExperts::matmul(const Activations& x, int, const Routing& routing, const ExpertMatrices& w,
                         Buffer& y) {
   const Matrix& any = w.of.front();
@@ -178,7 +180,7 @@ void CpuExperts::matmul(const Activations& x, int, const Routing& routing, const
   const int64_t wanted = int64_t{CpuBackend::kItemsPerThread} * backend_.n_threads();
   const int64_t tiles = std::clamp(segments.n_segments * all_tiles / wanted, int64_t{1},
                                    std::min(all_tiles, int64_t{kernel.tiles_per_call.of_few_rows}));
-  const int64_t calls = (all_tiles + tiles - 1) / tiles;  // of a segment
+  const int64_t calls = (all_tiles + tiles - 1) / tiles;  // per segment
   const int64_t n_items = segments.n_segments * calls;
   const int64_t n_pairs = routing.begins.as<int32_t>()[routing.n_experts];
   const int64_t work = n_pairs * any.n_in * any.n_out;
@@ -202,7 +204,7 @@ void CpuExperts::matmul(const Activations& x, int, const Routing& routing, const
                           .n_in = matrix.n_in,
                           .add = false,
                           .prefetch_quick = backend_.prefetch_quick_};
-      // Some experts may be coded and others not, in tiles of as many columns.
+      // Some experts may be compressed and others not, but their tiles have the same columns.
       backend_.product(matrix).tiles(args, static_cast<int>(tile),
                                      static_cast<int>(std::min(all_tiles, tile + tiles)),
                                      segment.first, segment.last, scratch);

@@ -13,7 +13,7 @@ class CpuBackend;
 
 class CpuExperts final : public ExpertOperations {
  public:
-  // Computes with the threads and kernels of `backend`, whose part this is.
+  // Uses the threads and kernels of `backend`, which owns this object.
   explicit CpuExperts(CpuBackend& backend) : backend_(backend) {}
 
   Routing make_routing(int max_rows, int n_experts, int n_per_row) override;

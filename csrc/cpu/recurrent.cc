@@ -9,12 +9,12 @@ namespace pb::cpu {
 namespace {
 
 constexpr int kFloatsOfLine = 16;
-constexpr int kConvChannels = 128;  // of an item of a short convolution, a multiple of any vector
+constexpr int kConvChannels = 128;  // per item of a short convolution; a multiple of any vector
 
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 
-// What belongs to a layer in a block.
+// Returns a layer's part of a block.
 float* state_of(KvStorage& states, int block, int layer) {
   const size_t layer_bytes = states.block_bytes / static_cast<size_t>(states.n_layers);
   const size_t at =

@@ -13,7 +13,7 @@ class CpuBackend;
 
 class CpuRecurrent final : public RecurrentOperations {
  public:
-  // Computes with the threads and kernels of `backend`, whose part this is.
+  // Uses the threads and kernels of `backend`, which owns this object.
   explicit CpuRecurrent(CpuBackend& backend) : backend_(backend) {}
 
   KvStorage make_states(int n_blocks, int n_layers, const DeltaShape& shape) override;
@@ -25,12 +25,12 @@ class CpuRecurrent final : public RecurrentOperations {
 
  private:
   KvStorage make_storage(int n_blocks, int n_layers, int state_size);
-  // The rows of a sequence, of a key head and its value heads. scratch: a thread's.
+  // Computes the rows of a sequence for a key head and its value heads, with a thread's scratch.
   void compute(const SequenceRows& rows, int key_head, const Buffer& x, const DeltaLayer& layer,
                KvStorage& states, Buffer& y, float* scratch);
 
   CpuBackend& backend_;
-  int64_t scratch_size_ = 0;  // floats of a thread
+  int64_t scratch_size_ = 0;  // floats per thread
   AlignedBuffer scratch_;     // (threads, scratch_size_)
 };
 

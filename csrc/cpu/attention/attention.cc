@@ -14,13 +14,13 @@ static_assert(kSegment == kAttentionSegment);
 constexpr int kFanOutBits = 3;
 constexpr int kFanOut = 1 << kFanOutBits;
 constexpr int kLevels = 8;                // enough for 2^29 positions
-constexpr int kTasksPerThread = 4;        // what the work is cut into, where it is cut
-constexpr int64_t kWorthThreads = 32768;  // multiply-adds below which threads are not woken
+constexpr int kTasksPerThread = 4;        // shares per thread, if the work is divided
+constexpr int64_t kWorthThreads = 32768;  // fewer multiply-adds do not wake threads
 
-// Segments of a node.
+// Returns the number of segments of a node.
 constexpr int size_of(int level) { return 1 << (kFanOutBits * level); }
 
-// The nodes of a level that hold segments [first, end).
+// The nodes of a level that cover the segments [first, end).
 struct Nodes {
   int first;
   int end;
@@ -30,12 +30,12 @@ Nodes nodes_of(int first_segment, int end_segment, int level) {
   return {first_segment / size, (end_segment + size - 1) / size};
 }
 
-// The first key that the query at `position` sees.
+// Returns the first key that the query at `position` sees.
 int first_seen(int position, const AttentionLayer& layer) {
   return layer.sliding_window > 0 ? std::max(0, position + 1 - layer.sliding_window) : 0;
 }
 
-// The end of the keys that the query at `position` of a sequence sees.
+// Returns the end of the keys that the query at `position` of a sequence sees.
 int end_seen(int position, const SequenceRows& sequence, const AttentionLayer& layer) {
   if (layer.causal) return position + 1;
   const int end = sequence.end_position();
@@ -54,7 +54,7 @@ void AttentionRunner::prepare(int max_rows, int n_heads, std::span<const LayerSt
     most_blocks = std::max(most_blocks, plans_[i].max_blocks());
     value_stride_ = std::max(value_stride_, value_stride_of(storage.shape.head_dim));
   }
-  // A split block has at most kFanOut + 2 nodes for each of the shares that the work is cut into.
+  // A split block has at most kFanOut + 2 nodes for each share of the work.
   max_parts_ = threads == 1 ? 0 : (kFanOut + 2) * kTasksPerThread * threads;
   tasks_.reserve(most_blocks + static_cast<size_t>(max_parts_));
   splits_.reserve(static_cast<size_t>(max_parts_));
@@ -85,12 +85,12 @@ int AttentionRunner::part_slot(int kv_head, int part) const {
   return pool_.n_threads() * kLevels + kv_head * n_parts_ + part;
 }
 
-// Cuts the work of a kv head into tasks. Returns the multiply-adds of all heads.
+// Cuts the work of a kv head into tasks. Returns the number of multiply-adds of all heads.
 int64_t AttentionRunner::make_tasks(const AttentionLayer& layer) {
   tasks_.clear();
   splits_.clear();
   n_parts_ = 0;
-  int64_t keys = 0, segments = 0;  // times queries
+  int64_t keys = 0, segments = 0;  // each key and segment counts once per query
   const auto for_blocks = [&](auto body) {
     for (int b = 0; b < static_cast<int>(plan_->blocks().size()); ++b) {
       const AttentionPlan::Block& block = plan_->blocks()[static_cast<size_t>(b)];
@@ -119,8 +119,8 @@ int64_t AttentionRunner::make_tasks(const AttentionLayer& layer) {
   return keys * 2 * layer.head_dim * layer.n_kv_heads;
 }
 
-// The block as a whole, or its nodes of the highest level at which one costs no more than `most`,
-// counted in segments times queries.
+// Adds the block as a whole, or its nodes of the highest level at which a node costs at most
+// `most`. The cost is the number of segments times the number of queries.
 void AttentionRunner::add_tasks(int block, int first_segment, int end_segment, int64_t most,
                                 int n_kv_heads) {
   const int64_t queries = plan_->blocks()[static_cast<size_t>(block)].n_queries;
@@ -174,7 +174,7 @@ AttentionRunner::Item AttentionRunner::make_item(const Pass& pass, int block, in
   return item;
 }
 
-// A sink has no value: it is added to the sum alone, after all keys.
+// A sink has no value, so it is added to the sum only, after all keys.
 void AttentionRunner::finish(const Pass& pass, int block, int kv_head,
                              const SoftmaxState& state) const {
   const float* sinks =
@@ -192,7 +192,8 @@ void AttentionRunner::finish(const Pass& pass, int block, int kv_head,
   }
 }
 
-// A segment lies in the same KV blocks for members that share it; these read it together.
+// Members that share a segment have it in the same KV blocks, so one call reads the blocks for all
+// of them.
 void AttentionRunner::attend(const Item& item, int segment, float* scratch,
                              const SoftmaxState& out) const {
   AttentionArgs args = item.args;
@@ -206,7 +207,7 @@ void AttentionRunner::attend(const Item& item, int segment, float* scratch,
   }
 }
 
-// out = the state of a node, of which the item sees some.
+// out = the state of a node of which the item sees at least a part.
 void AttentionRunner::fold(const Item& item, int level, int node, int worker, const Done& done,
                            const SoftmaxState& out) {
   if (level == 0) return attend(item, node, scratch_at(worker), out);
@@ -228,8 +229,8 @@ void AttentionRunner::fold(const Item& item, int level, int node, int worker, co
   }
 }
 
-// The state of the lowest node that holds all of the item and is no leaf. How high that is makes no
-// difference: merged into an empty state, a state stays what it is.
+// Computes the state of the lowest inner node that covers the whole item. The level of that node
+// does not change the result, because merging a state into an empty state returns the same state.
 SoftmaxState AttentionRunner::fold_all(const Item& item, int worker, const Done& done) {
   int level = 1;
   while (size_of(level) < item.end_segment) ++level;
@@ -238,8 +239,8 @@ SoftmaxState AttentionRunner::fold_all(const Item& item, int worker, const Done&
   return total;
 }
 
-// Has the keys asked for that this thread will read first if it gets `task` next. Should another
-// thread get it, no more than that is lost.
+// Sets the item's prefetch target to the keys that this thread reads first if its next task is
+// `task`. If another thread takes the task, only the prefetch is wasted.
 void AttentionRunner::expect(const Pass& pass, int64_t task, Item& item) const {
   const auto n_tasks = static_cast<int64_t>(tasks_.size());
   if (task >= n_tasks * pass.layer->n_kv_heads) return;
@@ -285,7 +286,8 @@ void AttentionRunner::run(const float* qkv, const AttentionLayer& layer, const K
   layer_group_ = static_cast<size_t>(layer.group);
   plan_ = &plans_[static_cast<size_t>(layer.storage)];
   const int64_t work = make_tasks(layer);
-  // A kv head's blocks follow each other: what one has read, the next finds in the cache.
+  // Tasks of the same kv head are consecutive, so that a task finds the keys of the previous one in
+  // the cache.
   const auto n_tasks = static_cast<int64_t>(tasks_.size());
   const int64_t grain = work < kWorthThreads ? n_tasks * layer.n_kv_heads : 1;
   pool_.parallel_for(n_tasks * layer.n_kv_heads, grain,

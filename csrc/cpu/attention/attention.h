@@ -1,10 +1,10 @@
-// Attention of a pass: shares the planned blocks of queries among the threads, and merges the
-// segments of each in a fixed order.
+// Attention of a pass: the runner distributes the planned blocks of queries over the threads, and
+// merges the segments of each block in a fixed order.
 //
-// The order is a tree over absolute positions: a node of level 0 is a segment; one of level l is
-// kFanOut nodes of level l - 1, merged in ascending order. Where the tree is cut for the threads
-// depends on how much there is to do, so that a long context beside many short ones keeps no thread
-// waiting; what is merged with what, and when, does not, and so neither do the bits.
+// The order is a tree over absolute positions: a node of level 0 is a segment, and a node of level
+// l is the merge of kFanOut nodes of level l - 1 in ascending order. The amount of work determines
+// where the tree is cut for the threads, so that a long context beside many short ones does not
+// leave threads idle. The order of merges does not depend on the cut, and so neither do the bits.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace pb::cpu {
 
-// The rows of Activations, for kernels to write to.
+// The rows of Activations that kernels write to.
 struct RowsOut {
   RowOut first;
   int64_t row_bytes = 0;
@@ -37,16 +37,17 @@ class AttentionRunner {
  public:
   AttentionRunner(const Kernels& kernels, ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
 
-  // Allocates for passes of at most max_rows rows, of layers with these storages of KV.
+  // Allocates memory for passes of at most max_rows rows, for layers with these KV storages.
   void prepare(int max_rows, int n_heads, std::span<const LayerStorage> storages);
 
-  // Implement Backend::plan and Backend::attention. Quantised rows: heads are whole groups.
+  // plan() and run() implement Backend::plan and Backend::attention. If rows are quantised, heads
+  // consist of whole groups.
   void plan(const RowBatch& batch, int block_size);
   void run(const float* qkv, const AttentionLayer& layer, const KvStorage& kv, const RowsOut& out);
 
  private:
-  // A block that is cut into nodes of one level of the tree, from first_node on. The states of the
-  // nodes are kept as parts of their kv head, from first_part on.
+  // A block that is cut into nodes of one level of the tree, starting with first_node. The states
+  // of the nodes are stored as parts of their kv head, starting with first_part.
   struct Split {
     int block;
     int level;
@@ -59,7 +60,7 @@ class AttentionRunner {
     int split;
     int node;
   };
-  // One block and one kv head.
+  // A block with one kv head.
   struct Item {
     AttentionArgs args;
     QueryBlock queries;
@@ -74,7 +75,8 @@ class AttentionRunner {
     const std::byte* keys;
     const RowsOut* out;
   };
-  // The nodes of an item that are computed already: those of a level, in slots of states_.
+  // The nodes of an item that are already computed: nodes of one level, in consecutive slots of
+  // states_.
   struct Done {
     int level = -1;
     int first_node = 0;
@@ -101,16 +103,16 @@ class AttentionRunner {
 
   const Kernels& kernels_;
   ThreadPool& pool_;
-  std::vector<AttentionPlan> plans_;  // by storage of KV
+  std::vector<AttentionPlan> plans_;  // (storages)
   const AttentionPlan* plan_ = nullptr;
-  size_t layer_group_ = 0;  // of the layer that is computed, and of plan_
+  size_t layer_group_ = 0;  // of the current layer and of plan_
   int value_stride_ = 0;
-  int max_parts_ = 0;          // of all kv heads
-  int n_parts_ = 0;            // of a kv head
-  std::vector<Task> tasks_;    // of a kv head
-  std::vector<Split> splits_;  // of a kv head
+  int max_parts_ = 0;          // in all kv heads
+  int n_parts_ = 0;            // per kv head
+  std::vector<Task> tasks_;    // per kv head
+  std::vector<Split> splits_;  // per kv head
   AlignedBuffer scratch_;      // (threads, kAttentionScratch)
-  AlignedBuffer states_;       // slots: one a level for each thread, then max_parts_
+  AlignedBuffer states_;       // slots: one per thread and level, then max_parts_
 };
 
 }  // namespace pb::cpu

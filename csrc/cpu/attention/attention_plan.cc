@@ -10,7 +10,8 @@ namespace pb::cpu {
 void AttentionPlan::reserve(int max_rows, int group, int layer_group) {
   group_ = group;
   layer_group_ = layer_group;
-  // Full blocks, and at most one rest for each sequence, of which there are at most max_rows.
+  // Counts the full blocks and at most one partial block for each sequence; there are at most
+  // max_rows sequences.
   const size_t n_blocks =
       static_cast<size_t>(max_rows) * group / kQueriesPerBlock + static_cast<size_t>(max_rows);
   order_.reserve(static_cast<size_t>(max_rows));
@@ -74,7 +75,7 @@ void AttentionPlan::make(const RowBatch& batch, int block_size) {
   blocks_.clear();
   members_.clear();
   for (const Entry& entry : order_) add_full_blocks(entry);
-  shared_ = 0;  // nothing joins a full block
+  shared_ = 0;  // no member joins a full block
   for (const Entry& entry : order_) add_rest(entry);
 }
 

@@ -1,9 +1,10 @@
-// Which queries of a pass are computed together: planned once a pass, used by every layer and head.
+// The plan of which queries of a pass are computed together. It is made once per pass, for all
+// layers and heads.
 //
 // A block is up to kQueriesPerBlock queries of one kv head: neighbouring rows of a sequence times
-// the q heads that share the kv head, and, where that leaves room, those of other sequences whose
-// leading KV blocks are the same. The segments of positions that lie in the same KV blocks are then
-// read once for all of them, and only what follows is each sequence's own.
+// the q heads that share the kv head and, if there is room left, queries of other sequences with
+// the same leading KV blocks. The shared segments of positions are read once for all queries of the
+// block; the segments after them belong to one sequence each.
 #pragma once
 
 #include <span>
@@ -20,8 +21,8 @@ class AttentionPlan {
     const SequenceRows* sequence;
     int first;
     int n;
-    int shared;  // leading segments whose KV blocks are those of the member before it; the first
-                 // has 0
+    int shared;  // leading segments in the same KV blocks as those of the previous
+                 // member; 0 for the first member
   };
   struct Block {
     int first_member;
@@ -29,13 +30,12 @@ class AttentionPlan {
     int n_queries;
   };
 
-  // Allocates for passes of at most max_rows rows; `group` q heads share a kv head in layers of
-  // `layer_group`.
+  // Allocates memory for passes of at most max_rows rows, in which `group` q heads share a kv head
+  // in layers of `layer_group`.
   void reserve(int max_rows, int group, int layer_group = 0);
 
-  // Plans a pass. Sequences that share KV blocks become neighbours, wherever
-  // they lie in the batch; those with the longest context come first, so that what is left at the
-  // end is short.
+  // Plans a pass. Sequences that share KV blocks become neighbours, in any order of the batch.
+  // Those with the longest context come first, so that the last tasks are short.
   void make(const RowBatch& batch, int block_size);
 
   int group() const { return group_; }
@@ -48,9 +48,9 @@ class AttentionPlan {
  private:
   struct Entry {
     const SequenceRows* sequence;
-    int n_whole;       // segments that lie before its end, and so have all of their KV blocks
-    int shared;        // leading ones whose KV blocks are those of the entry before it
-    int prefix_group;  // of sequences that share at least one segment, by the first one's rank
+    int n_whole;       // complete segments, which have all of their KV blocks
+    int shared;        // leading segments in the same KV blocks as those of the previous entry
+    int prefix_group;  // rank of the first one of the sequences that share at least one segment
     int longest;       // end of the longest sequence of the prefix_group
     int rank;
   };

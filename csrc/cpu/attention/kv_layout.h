@@ -1,4 +1,5 @@
-// Computes a KvLayout (kernels.h): where the keys and values of a KV block lie.
+// The computation of a KvLayout (kernels.h), which describes the addresses of keys and values in a
+// KV block.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -6,10 +7,10 @@
 
 namespace pb::cpu {
 
-// Padding that is a whole vector of every target.
+// Padding to this number is a whole number of vectors for every target.
 inline constexpr int kLayoutVector = 16;
 
-// Numbers from one row of values to the next.
+// Returns the distance between two rows of values.
 inline int value_stride_of(int head_dim) {
   constexpr int kPadding = 2 * kValuePair;
   return (head_dim + kPadding - 1) / kPadding * kPadding;

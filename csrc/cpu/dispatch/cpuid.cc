@@ -18,13 +18,13 @@ struct Leaf {
   uint32_t a = 0, b = 0, c = 0, d = 0;
 
   Leaf() = default;
-  // All zero where the CPU has no such leaf.
+  // All registers are zero if the CPU lacks the leaf.
   Leaf(uint32_t leaf, uint32_t part) { __get_cpuid_count(leaf, part, &a, &b, &c, &d); }
 };
 
 bool bit(uint32_t word, int i) { return (word >> i & 1u) != 0; }
 
-// XCR0: the registers that the system saves.
+// Returns XCR0, the set of registers that the system saves.
 uint32_t saved_registers() {
   uint32_t low = 0;
   uint32_t high = 0;
@@ -40,13 +40,13 @@ X86Features ask() {
   f.is_amd = vendor.b == signature_AMD_ebx && vendor.c == signature_AMD_ecx &&
              vendor.d == signature_AMD_edx;
   const Leaf basic(1, 0);
-  const uint32_t saved = bit(basic.c, 27) ? saved_registers() : 0;  // OSXSAVE
+  const uint32_t saved = bit(basic.c, 27) ? saved_registers() : 0;  // bit OSXSAVE
   const auto saves = [saved](uint32_t registers) { return (saved & registers) == registers; };
   const bool ymm = saves(0x6) && bit(basic.c, 28);  // XMM and YMM; AVX
-  const bool zmm = ymm && saves(0xe0);              // masks, and both halves of ZMM
-  const bool tiles = saves(0x60000);                // their configuration, and their data
+  const bool zmm = ymm && saves(0xe0);              // mask registers, and both halves of ZMM
+  const bool tiles = saves(0x60000);                // their configuration and data
   const Leaf more(7, 0);
-  const Leaf still_more = more.a >= 1 ? Leaf(7, 1) : Leaf();  // how many parts it has
+  const Leaf still_more = more.a >= 1 ? Leaf(7, 1) : Leaf();  // more.a is the number of sub-leaves
   f.fma = ymm && bit(basic.c, 12);
   f.f16c = ymm && bit(basic.c, 29);
   f.avx2 = ymm && bit(more.b, 5);
@@ -74,8 +74,9 @@ const X86Features& x86_features() {
   return features;
 }
 
-// Linux saves the tiles of those processes only that have asked for it, and refuses where a thread
-// has too small a stack for signals. Asking changes nothing for threads that use no tiles.
+// Requests permission for AMX tiles. Linux saves tiles only for processes that have requested it,
+// and refuses if the signal stack of a thread is too small. The request does not affect threads
+// that use no tiles.
 bool may_use_tiles() {
 #if defined(__x86_64__) && defined(__linux__)
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM

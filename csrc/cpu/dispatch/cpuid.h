@@ -1,9 +1,9 @@
-// What an x86-64 CPU and its system have, of that which targets need.
+// The features of an x86-64 CPU and its operating system that targets require.
 #pragma once
 
 namespace pb::cpu {
 
-// False where the system does not save the registers.
+// A feature is false if the system does not save its registers.
 struct X86Features {
   bool avx2 = false;
   bool fma = false;
@@ -23,12 +23,13 @@ struct X86Features {
   bool is_amd = false;
 };
 
-// Of this CPU; nothing on other machines. CPUID itself is asked: __builtin_cpu_supports is answered
-// by the compiler's run-time library, and that of zig, with which wheels are built, says no to all.
+// Returns the features of this CPU; all are false on other machines. CPUID is executed directly,
+// because __builtin_cpu_supports needs the compiler's run-time library, and that of zig, which
+// builds the wheels, reports no feature at all.
 const X86Features& x86_features();
 
-// Asks the system for tiles (amx_tile), which the process has for good then. Returns whether it
-// has.
+// Requests permission to use AMX tiles, which the process then has permanently. Returns whether it
+// is granted.
 bool may_use_tiles();
 
 }  // namespace pb::cpu

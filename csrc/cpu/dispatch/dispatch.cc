@@ -36,13 +36,13 @@ bool has_avx512_amx() {
          may_use_tiles();
 }
 
-// vdpbf16ps is one instruction in two cycles on Intel's cores, where fma is two in one, so that
-// expanding bf16 to f32 does 1.4 times as much (bench/native/kernels.cc); on AMD's, vdpbf16ps does
-// twice the work of fma.
+// On Intel's cores, vdpbf16ps has a throughput of one in two cycles and fma of two per cycle, so
+// that expanding bf16 to f32 is 1.4 times as fast (bench/native/kernels.cc). On AMD's cores,
+// vdpbf16ps is twice as fast as fma.
 bool is_intel() { return x86_features().is_intel; }
 
 // The targets, the most demanding first: TARGET(name, whether this CPU and its system run it,
-// whether the next one is faster here).
+// whether the next target is faster here).
 #define PB_CPU_TARGETS(TARGET)                   \
   TARGET(avx512_amx, has_avx512_amx, never)      \
   TARGET(avx512_bf16, has_avx512_bf16, is_intel) \
@@ -53,7 +53,7 @@ bool is_intel() { return x86_features().is_intel; }
   TARGET(scalar, always, never)
 #elif defined(__aarch64__)
 #if defined(__linux__)
-// Bits of the kernel's answer (asm/hwcap.h), of which older headers do not know the later ones.
+// The bits of HWCAP (asm/hwcap.h). Older headers lack the later ones.
 constexpr unsigned long kAsimdDp = 1ul << 20;  // HWCAP_ASIMDDP
 constexpr unsigned long kI8mm = 1ul << 13;     // HWCAP2_I8MM
 constexpr unsigned long kBf16 = 1ul << 14;     // HWCAP2_BF16
@@ -65,7 +65,7 @@ bool has_neon_i8mm() {
   return has_neon() && sysctl_number("hw.optional.arm.FEAT_I8MM") != 0 &&
          sysctl_number("hw.optional.arm.FEAT_BF16") != 0;
 }
-#else  // a system that is not asked
+#else  // a system without a query
 bool has_neon() { return false; }
 bool has_neon_i8mm() { return false; }
 #endif
@@ -99,8 +99,9 @@ constexpr Target kTargets[] = {PB_CPU_TARGETS(PB_ROW)};
 
 }  // namespace
 
-// Prefetched, bf16 and int8 of few rows come at 0.8 of the speed on Zen 4
-// (bench/native/kernels.cc). Zen 3 and before have not been asked.
+// Returns whether prefetching speeds up the product. With prefetches, bf16 and int8 of few rows
+// reach 0.8 of the speed on Zen 4 (bench/native/kernels.cc). Zen 3 and older CPUs have not been
+// measured.
 bool prefetches_quick() {
 #if defined(__x86_64__)
   return !(x86_features().is_amd && x86_features().avx512f);

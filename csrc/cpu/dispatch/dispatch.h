@@ -1,4 +1,4 @@
-// Chooses whose kernels run: once, when a backend is made.
+// The choice of a target's kernels, made once per backend.
 #pragma once
 
 #include <string>
@@ -10,29 +10,30 @@
 
 namespace pb::cpu {
 
-// The targets that were compiled in, the most demanding first. The last one, "scalar", runs on
+// Returns the targets that were compiled, the most demanding first. The last one, "scalar", runs on
 // every CPU.
 std::vector<const Kernels*> compiled_targets();
 
-// The target of that name, whether or not this CPU runs it; null where none was compiled in.
+// Returns the target with that name, even if this CPU cannot run it, or null if it was not
+// compiled.
 const Kernels* find_target(std::string_view name);
 
-// The product of a target for weights of `dtype`; coded: of bf16.
+// Returns a target's product for weights of `dtype`; with `coded`, for compressed bf16.
 const ProductKernel& product_kernel(const Kernels& target, DType dtype, bool coded = false);
 
-// Bytes of scratch that every product of a target finds enough.
+// Returns the scratch bytes that suffice for every product of a target.
 int most_scratch_bytes(const Kernels& target);
 
-// GemmArgs::prefetch_quick of this CPU.
+// Returns GemmArgs::prefetch_quick for this CPU.
 bool prefetches_quick();
 
-// Whether this CPU and its operating system run the target's code. For tiles this asks the system
-// for permission to use them, which the process then has for good.
+// Returns whether this CPU and its operating system run the target's code. For AMX this requests
+// permission to use tiles, which the process then has permanently.
 bool cpu_supports(const Kernels& target);
 
-// Returns the target of that name, or the fastest that this CPU supports if the name is empty.
-// Throws kConfig where there is no such target or the CPU lacks it; `source` says in the message
-// where the name was set.
+// Returns the target with that name, or the fastest one that this CPU supports if the name is
+// empty. Throws kConfig if there is no such target or the CPU lacks it; the message contains
+// `source`, the place where the name was set.
 const Kernels& choose_target(const std::string& name, const std::string& source);
 
 }  // namespace pb::cpu

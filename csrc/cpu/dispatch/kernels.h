@@ -1,9 +1,9 @@
 // The interface between CpuBackend and the kernels of one instruction set.
 //
-// Included by targets/target_*.cc, which are compiled for CPUs that may not be there: so nothing
-// here may use a function that the linker could take from there for everybody (inline functions and
-// templates of the standard library among them; those of formats/ are the host's). Raw pointers
-// only.
+// targets/target_*.cc include this file and are compiled for CPUs that may differ from the current
+// one. So nothing here may use a function of which the linker could keep such a copy for the whole
+// program (among them inline functions and templates of the standard library; those of formats/ are
+// compiled for the host). Only raw pointers are used.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,20 @@
 
 namespace pb::cpu {
 
-// The type that keys and values are stored as (kernels/attention/kv_numbers-inl.h).
+// The types of stored keys and values (kernels/attention/kv_numbers-inl.h).
 enum class KvNumbers : uint8_t { kF32, kBf16, kF16, kInt8 };
 
-// Numbers of a row of bf16 values that lie in pairs with the next as many: (d, d + kValuePair).
+// The distance of two numbers of a row of bf16 values that form a pair: (d, d + kValuePair).
 inline constexpr int kValuePair = 16;
 
-// Where keys and values lie. The unit that attention reads is one layer and kv head: first the keys
-// of all KV blocks, then the values of all KV blocks. Blocks that follow each other, as those of a
-// prompt mostly do, are one stream. A block of
+// The layout of keys and values. Attention reads one layer and kv head: first the keys of all KV
+// blocks, then the values of all KV blocks. Consecutive blocks, as of most prompts, are one stream.
+// A block of
 //   keys    is (head_dim, key_stride), or bf16 (ceil(head_dim / 2), key_stride, 2): a packed column
 //           tile, so that scores need no horizontal sums; int8: then scales, f32 (key_stride)
 //   values  is (block_size, value_stride); bf16 (block_size, value_stride / 32, 16, 2), so that one
 //           load gives two vectors; int8: then scales, f32 (block_size)
-// Strides are whole vectors of every target; what pads them reaches no result.
+// Strides are whole vectors of every target; their padding does not affect results.
 struct KvLayout {
   KvNumbers numbers = KvNumbers::kF32;
   int block_size = 0;
@@ -34,8 +34,8 @@ struct KvLayout {
   int key_stride = 0;
   int value_stride = 0;
   size_t key_scales = 0;       // bytes from a KV block's keys to their scales
-  size_t value_scales = 0;     // and from its values to theirs
-  size_t key_block_bytes = 0;  // from a KV block's keys to the next KV block's
+  size_t value_scales = 0;     // bytes from a KV block's values to their scales
+  size_t key_block_bytes = 0;  // bytes from a KV block's keys to the next KV block's keys
   size_t value_block_bytes = 0;
   size_t values = 0;  // bytes from a head's keys to its values
   size_t head_bytes = 0;
@@ -44,57 +44,60 @@ struct KvLayout {
 
 inline constexpr int kGroupSize = kGroup;
 inline constexpr int kFp8BlockSize = kFp8Block;
-inline constexpr int kBf16Padding = 32;      // bf16 tiles are padded to a multiple of so many k's
+// The numbers of k of bf16 tiles are padded to a multiple of it.
+inline constexpr int kBf16Padding = 32;
 inline constexpr int kSegment = 256;         // = kAttentionSegment (ops/kv_segments.h)
 inline constexpr int kQueriesPerBlock = 32;  // queries that share one pass over the keys
-// Floats of scratch of attend_segment, whole cache lines: scores of the queries and scales of the
-// values, or what products of pairs take (TileScratch and DotScratch are asserted to fit).
+// The floats of scratch of attend_segment, in whole cache lines: the scores of the queries and
+// scales of the values, or the scratch of products of pairs (asserted for TileScratch and
+// DotScratch).
 inline constexpr int kAttentionScratch = 16384;
 static_assert(kQueriesPerBlock * kSegment + kSegment <= kAttentionScratch);
 
-// What coded bf16 tiles begin with (pack_coded.h).
+// The header of a tile of compressed bf16 (pack_coded.h).
 inline constexpr int kCodes = 16;
 struct alignas(64) CodedHead {
   uint8_t high_bytes[kCodes] = {};  // by code
-  uint32_t runs_at = 0;             // bytes from the tile's begin
+  uint32_t runs_at = 0;             // bytes from the start of the tile
   uint32_t tile_bytes = 0;
   uint8_t padding[40] = {};
 };
 
-// A number of a coded tile whose high byte has no code.
+// A number of a compressed tile whose high byte has no code.
 struct CodedPatch {
   uint16_t run;
-  uint8_t place;  // in the run
+  uint8_t place;  // index in the run
   uint8_t high;
 };
-inline constexpr int kNoRun = 0xffff;  // behind the last patch
+inline constexpr int kNoRun = 0xffff;  // marks the end of the patches
 
-// Bytes of a run of coded numbers.
+// Returns the bytes of a run of compressed numbers.
 constexpr int coded_run_bytes(int run) { return run / 2 * 3; }
 
-inline constexpr int kRowZeroPoint = 128;  // of weights, which a row is prepared for
+inline constexpr int kRowZeroPoint = 128;  // zero point of weights that rows are prepared for
 
-// What belongs to a group of 32 quantised activations: a number is a whole number times `scale`.
+// The factors of a group of 32 quantised activations: a number is a whole number times `scale`.
 struct RowGroup {
   float scale;
-  float total;            // of the numbers: scale times the sum of the whole ones
-  int16_t halves[2];      // sums of the whole numbers of each half
-  int32_t zero_products;  // -kRowZeroPoint times the sum of both: what takes that zero point back
+  float total;        // sum of the numbers: scale times the sum of the whole numbers
+  int16_t halves[2];  // sums of the whole numbers of each half
+  // -kRowZeroPoint times the sum of both halves, which cancels the zero point
+  int32_t zero_products;
 };
 
-// How a row of Activations is stored.
+// The format of a row of Activations.
 enum class RowFormat : uint8_t {
   kF32,
   kBf16,          // as bf16
-  kExpandedBf16,  // rounded to bf16, as f32
+  kExpandedBf16,  // rounded to bf16 and stored as f32
   kInt8,          // whole numbers in groups of 32
 };
 
-// A row of Activations, for a kernel to write to.
+// A row of Activations that a kernel writes.
 struct RowOut {
   RowFormat format = RowFormat::kF32;
   void* numbers = nullptr;
-  RowGroup* groups = nullptr;  // kInt8
+  RowGroup* groups = nullptr;  // for kInt8
 };
 
 // y[row, tile] (=|+=) x[row] W[tile]^T + bias[tile]
@@ -103,24 +106,24 @@ struct GemmArgs {
   const float* bias = nullptr;       // (n_tiles * tile columns), or null
   const void* x = nullptr;           // (rows, x_stride)
   int64_t x_stride = 0;              // elements
-  const RowGroup* groups = nullptr;  // (rows, group_stride), quantised weights only
+  const RowGroup* groups = nullptr;  // (rows, group_stride), for quantised weights only
   int64_t group_stride = 0;
-  float* y = nullptr;  // (rows, n_out), y_stride from row to row
+  float* y = nullptr;  // (rows, n_out), with y_stride between rows
   int64_t y_stride = 0;
   int n_out = 0;
   int n_in = 0;
   bool add = false;
-  // Whether weights are prefetched that are multiplied as fast as they come; false where the CPU's
+  // If true, weights that are multiplied as fast as they arrive are prefetched; false if the CPU's
   // own prefetchers are faster.
   bool prefetch_quick = true;
 };
 
 struct NormArgs {
   const float* weight = nullptr;  // (hidden)
-  const float* bias = nullptr;    // (hidden), LayerNorm only
+  const float* bias = nullptr;    // (hidden), for LayerNorm only
   float eps = 0.0f;
   int hidden = 0;
-  float sum_scale = 1.0f;  // of rms_norm_add
+  float sum_scale = 1.0f;  // for rms_norm_add
 };
 
 struct RotateArgs {
@@ -147,14 +150,14 @@ struct AttentionArgs {
   int first_query = 0;
   int end_query = 0;
   float scale = 1.0f;
-  float softcap = 0.0f;  // of scores; 0 = none
-  // What is likely read after the last of these KV blocks: to be prefetched.
+  float softcap = 0.0f;  // caps scores; 0 = none
+  // The data that is probably read after the last of these KV blocks, for prefetches.
   const std::byte* next_head = nullptr;
   const int32_t* next_block_table = nullptr;
   int n_next_blocks = 0;
 };
 
-// Softmax over some of the keys: sum_i exp(s_i - max) v_i and sum_i exp(s_i - max).
+// A softmax over some of the keys: sum_i exp(s_i - max) v_i and sum_i exp(s_i - max).
 struct SoftmaxState {
   float* max = nullptr;          // (queries)
   float* sum = nullptr;          // (queries)
@@ -163,50 +166,51 @@ struct SoftmaxState {
 
 // The layout of packed weights of a dtype (pack.h).
 struct TileLayout {
-  int columns;         // outputs a tile holds
-  bool lines = false;  // int4: numbers of few columns lie together, instead of few k's
-  int run = 0;         // of coded bf16: numbers that lie together; 0: not coded
+  int columns;         // outputs per tile
+  bool lines = false;  // int4: consecutive numbers are of few columns, instead of few k
+  int run = 0;         // compressed bf16: numbers per run; 0: not compressed
 };
 
-// The most weight tiles that a call of a product takes. Weights from memory are read fastest in
-// long stretches: a core prefetches past the end of a call, where another core may go on.
+// The most weight tiles per call of a product. Weights from memory are read fastest in long
+// stretches: a core's prefetchers run past the end of a call, where another core may continue.
 struct TilesPerCall {
-  int of_few_rows;   // which read weights from memory
-  int of_many_rows;  // which write more than they read
+  int of_few_rows;   // for products that are limited by reading weights
+  int of_many_rows;  // for products that write more than they read
 };
 
-// Neighbouring rows of a sequence in one KV block, for a key head of the gated delta rule and the
-// value heads that go with it (ops/recurrent.h), which are head_step apart in columns and states. A
-// state is (key_dim, value_dim); `history` are the channels' inputs of the conv_size - 1 rows
-// before the first.
+// Neighbouring rows of a sequence in one KV block, for a key head of the gated delta rule and its
+// value heads (ops/recurrent.h), which are head_step apart in columns and states. A state is
+// (key_dim, value_dim); `history` has the channels' inputs of the conv_size - 1 rows before the
+// first row.
 struct DeltaArgs {
   int n_rows = 0;
-  int n_heads = 0;    // of values
-  int head_step = 1;  // from one of them to the next
+  int n_heads = 0;    // number of value heads
+  int head_step = 1;  // distance between two of them
   int key_dim = 0;
   int value_dim = 0;
   int conv_size = 0;
-  const float* x = nullptr;  // the first row's, x_stride from row to row
+  const float* x = nullptr;  // the first row, with x_stride between rows
   int64_t x_stride = 0;
   int q = 0;                           // first columns of x, and channels:
   int k = 0;                           // (key_dim)
   int v = 0;                           // of the first head, (value_dim)
-  int z = 0;                           // likewise, and no channels
+  int z = 0;                           // of the first head, (value_dim); not channels
   const float* convolution = nullptr;  // (conv_size, n_channels)
-  int n_channels = 0;                  // of all heads
-  const float* gates = nullptr;        // (n_rows, n_heads, 2): what S, and what v - S^T k, is
-                                       // multiplied by
+  int n_channels = 0;                  // in all heads
+  const float* gates = nullptr;        // (n_rows, n_heads, 2): factors of S and of
+                                       // v - S^T k.
   const float* norm_weight = nullptr;  // (value_dim)
   float norm_eps = 0.0f;
-  const float* state_from = nullptr;    // of the first head; null: all zeros; or state_to
-  const float* history_from = nullptr;  // (conv_size - 1, n_channels); null: zeros; or history_to
+  const float* state_from = nullptr;  // of the first head; null: zeros; may be state_to
+  // (conv_size - 1, n_channels); null: zeros; may be history_to
+  const float* history_from = nullptr;
   float* state_to = nullptr;
   float* history_to = nullptr;
-  float* y = nullptr;  // the first row's values of the first head, y_stride from row to row
+  float* y = nullptr;  // the first row's values of the first head, with y_stride between rows
   int64_t y_stride = 0;
 };
 
-// Rows that a call of delta_rule takes at most, and floats of its scratch.
+// The most rows of a call of delta_rule, and the floats of its scratch.
 inline constexpr int kDeltaRows = 16;
 constexpr int delta_scratch(int key_dim, int n_values) {
   return kDeltaRows * (2 * key_dim + n_values);
@@ -222,24 +226,24 @@ struct ShortConvArgs {
   int end = 0;
   const float* convolution = nullptr;  // (conv_size, width)
   const float* x = nullptr;            // (n_rows, 3 width): b, c, x
-  const float* from = nullptr;         // (conv_size - 1, width); null: zeros; or `to`
+  const float* from = nullptr;         // (conv_size - 1, width); null: zeros; may be `to`
   float* to = nullptr;
   float* y = nullptr;  // (n_rows, width)
 };
 
-// The matrix product of one dtype of weights.
+// The matrix product for one dtype of weights.
 struct ProductKernel {
   TileLayout tile;
-  RowFormat row;      // of the activations it takes
+  RowFormat row;      // format of the activations
   int scratch_bytes;  // per thread
   TilesPerCall tiles_per_call;
-  // Rows [row_begin, row_end) of weight tiles [tile_begin, tile_end).
+  // Multiplies rows [row_begin, row_end) by weight tiles [tile_begin, tile_end).
   void (*tiles)(const GemmArgs&, int tile_begin, int tile_end, int row_begin, int row_end,
                 void* scratch);
 };
 
-// out[begin:end) = act(gate[begin:end)) * up[begin:end), or act(gate) where up is null; begin
-// starts a group.
+// out[begin:end) = act(gate[begin:end)) * up[begin:end), or act(gate) if up is null; begin starts a
+// group.
 using ActivationKernel = void (*)(const float* gate, const float* up, const RowOut& out, int begin,
                                   int end);
 
@@ -250,9 +254,10 @@ struct Kernels {
 
   ProductKernel f32;
   ProductKernel bf16;
-  // With the rows and columns of bf16; without `tiles` where there is none.
+  // The product of compressed bf16, with the rows and columns of bf16; `tiles` is null if there is
+  // none.
   ProductKernel coded_bf16{};
-  // Of each weight format, by its name.
+  // The products of each weight format, by its name.
 #define PB_PRODUCT(constant, name, Format) ProductKernel name;
   PB_FORMATS(PB_PRODUCT)
 #undef PB_PRODUCT
@@ -266,8 +271,8 @@ struct Kernels {
   ActivationKernel gelu_tanh;
   ActivationKernel gelu;
   ActivationKernel sigmoid;
-  // out[begin:end) = g sigmoid(alpha g) (u + 1), g = min(gate, limit), u = up between -limit and
-  // limit; begin starts a group.
+  // out[begin:end) = g sigmoid(alpha g) (u + 1), where g = min(gate, limit), and u is up clamped to
+  // [-limit, limit]; begin starts a group.
   void (*clamped_swiglu)(const float* gate, const float* up, float alpha, float limit,
                          const RowOut& out, int begin, int end);
 
@@ -276,21 +281,21 @@ struct Kernels {
   // out[i] = x[order[i]] for i below n
   void (*permute)(const float* x, const int32_t* order, const RowOut& out, int n);
 
-  // Norms (if asked) and rotates (if asked) one head in place.
+  // Applies the norm and the rotation, if there are any, to one head in place.
   void (*rotate)(const RotateArgs&, float* head);
   // Writes one position's key and value to `slot` of a KV block of a layer and kv head.
   void (*store_key_value)(const KvLayout&, const float* key, const float* value, std::byte* head,
                           int kv_block, int slot);
 
-  // Attention of the queries over the keys they may see in segment `segment`; queries that see
-  // none are left alone. scratch: (kAttentionScratch).
+  // Computes attention of the queries over the keys that they see in segment `segment`; queries
+  // that see none are not changed. scratch: (kAttentionScratch).
   void (*attend_segment)(const AttentionArgs&, const QueryBlock&, int segment, float* scratch,
                          const SoftmaxState& out);
   // total = total + part, for the queries that see keys in [begin, end).
   void (*merge_states)(const KvLayout&, const QueryBlock&, int begin, int end,
                        const SoftmaxState& part, const SoftmaxState& total);
-  // out[begin, begin + head_dim) = accumulator / sum for query i of the state. Quantised rows:
-  // whole groups.
+  // out[begin, begin + head_dim) = accumulator / sum for query i of the state. If rows are
+  // quantised, heads are whole groups.
   void (*finish_attention)(const KvLayout&, const SoftmaxState&, int i, const RowOut& out,
                            int begin);
 
@@ -298,11 +303,11 @@ struct Kernels {
   void (*delta_rule)(const DeltaArgs&, float* scratch);
   void (*short_conv)(const ShortConvArgs&);
 
-  // logits[begin:end) *= scale, then softcap * tanh(logits / softcap) unless softcap is 0; begin
-  // is a multiple of 16.
+  // logits[begin:end) *= scale, then softcap * tanh(logits / softcap) unless softcap is 0; begin is
+  // a multiple of 16.
   void (*scale_logits)(float* logits, int begin, int end, float scale, float softcap);
 
-  // Elementwise, for the tests: exp(x) and tanh(x).
+  // Elementwise exp(x) and tanh(x), for tests.
   void (*exp)(const float* x, float* out, int n);
   void (*tanh)(const float* x, float* out, int n);
 };

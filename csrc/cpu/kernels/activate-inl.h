@@ -1,4 +1,4 @@
-// The MLP's activation: out = act(gate) * up, or act(gate), or gpt-oss's.
+// The activations of the MLP: out = act(gate) * up, or act(gate), or the clamped SwiGLU of gpt-oss.
 #pragma once
 
 #include "cpu/kernels/rows-inl.h"
@@ -16,8 +16,8 @@ inline void activate(const float* gate, const float* up, const RowOut& out, int 
   });
 }
 
-// OpenAI 2025, gpt-oss-120b & gpt-oss-20b model card (arXiv:2508.10925). In this order of its
-// operands each bound keeps a NaN.
+// Computes the activation of gpt-oss (OpenAI 2025, gpt-oss-120b & gpt-oss-20b model card,
+// arXiv:2508.10925). With this order of operands, each bound keeps a NaN.
 inline void clamped_swiglu(const float* gate, const float* up, float alpha, float limit,
                            const RowOut& out, int begin, int end) {
   const Vec most = set1(limit);

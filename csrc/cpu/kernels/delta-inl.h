@@ -1,7 +1,7 @@
-// The gated delta rule of a key head and its value heads, row after row (ops/recurrent.h).
+// The gated delta rule of a key head and its value heads, row by row (ops/recurrent.h).
 //
-// Every column of a state is computed by itself, over its rows in order: neither the tile of
-// columns nor the call that a row is in shows in a bit.
+// Every column of a state is computed independently, over its rows in order: neither the tile of
+// columns nor the call that contains a row affects the bits.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -13,7 +13,8 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-constexpr int kDeltaVectors = 4;  // of a tile of columns, which then fits the first cache
+// Vectors per tile of columns, which then fits the first-level cache.
+constexpr int kDeltaVectors = 4;
 constexpr float kUnitEps = 1e-6f;
 
 // A row's rounded inputs, (key_dim) each.
@@ -23,14 +24,15 @@ struct DeltaRow {
   float q_times_k;
 };
 
-// The inputs of n channels at a place before (below 0) or among the call's rows; null: zeros.
+// Returns the inputs of n channels at a place before (below 0) or among the call's rows; null means
+// zeros.
 PB_INLINE const float* delta_inputs(const DeltaArgs& a, int place, int channel) {
   if (place >= 0) return a.x + place * a.x_stride + channel;
   if (a.history_from == nullptr) return nullptr;
   return a.history_from + static_cast<int64_t>(a.conv_size - 1 + place) * a.n_channels + channel;
 }
 
-// out (n) = silu(convolution) of row `row` of n channels
+// out (n) = silu(convolution) of row `row` for n channels.
 PB_INLINE void convolve(const DeltaArgs& a, int row, int channel, int n, float* out) {
   for (int i = 0; i < n; i += kWidth) {
     Vec sum = zero();
@@ -51,7 +53,8 @@ PB_INLINE void make_unit(float* x, int n, float scale) {
   for (int i = 0; i < n; i += kWidth) store_tail(x, i, n, mul(load_tail(x, i, n), factor));
 }
 
-// y and the state after one row, of columns [0, kVectors * kWidth) or fewer, n. from: null: zeros.
+// Computes y and the state after one row, for n columns, at most kVectors * kWidth. A null `from`
+// means zeros.
 template <int kVectors>
 PB_INLINE void delta_columns(const DeltaArgs& a, const DeltaRow& row, const float* gates,
                              const float* v, const float* from, float* to, float* y, int n) {
@@ -85,7 +88,7 @@ PB_INLINE void delta_columns(const DeltaArgs& a, const DeltaRow& row, const floa
 }
 
 inline void keep_history(const DeltaArgs& a, int channel, int n) {
-  // In this order a history that is written where it was read is not read again.
+  // In this order, a history that is updated in place is read before it is overwritten.
   for (int h = 0; h + 1 < a.conv_size; ++h) {
     const float* const inputs = delta_inputs(a, a.n_rows - a.conv_size + 1 + h, channel);
     float* const to = a.history_to + static_cast<int64_t>(h) * a.n_channels + channel;
@@ -97,7 +100,7 @@ inline void keep_history(const DeltaArgs& a, int channel, int n) {
 
 inline void delta_rule(const DeltaArgs& a, float* scratch) {
   const int n_values = a.n_heads * a.value_dim;
-  const int value_step = a.head_step * a.value_dim;  // from head to head
+  const int value_step = a.head_step * a.value_dim;  // distance between two heads
   float* const q = scratch;
   float* const k = q + kDeltaRows * a.key_dim;
   float* const v = k + kDeltaRows * a.key_dim;

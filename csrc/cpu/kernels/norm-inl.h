@@ -1,7 +1,7 @@
 // RMSNorm and LayerNorm of one row.
 //
-// Sums run in four vectors of lanes: element i is added to lane i % kWidth of vector
-// (i / kWidth) % 4, and these are added up in a fixed tree. So the order hangs on `hidden` alone.
+// Sums run in four vectors of lanes: element i is added to lane i % kWidth of vector (i / kWidth) %
+// 4, and the vectors are added in a fixed tree. So the order depends on `hidden` alone.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kSumVectors = 4;
 
-// Sum over i < n of f(i-th vector of x), where f sees zeros past the end and must return zeros
-// there.
+// Returns the sum over i < n of f(i-th vector of x). The vector is zero beyond the end, where f has
+// to return zero.
 template <typename Term>
 PB_INLINE float sum_of(const float* x, int n, Term term) {
   Vec sums[kSumVectors] = {zero(), zero(), zero(), zero()};
@@ -32,7 +32,7 @@ PB_INLINE float mean_of_squares(const float* x, int n) {
   return sum / static_cast<float>(n);
 }
 
-// 1 / sqrt(x), both steps rounded.
+// Returns 1 / sqrt(x), with both steps rounded.
 PB_INLINE Vec reciprocal_sqrt(float x) { return div(set1(1.0f), sqrt(set1(x))); }
 
 // out = x / sqrt(mean(x^2) + eps) * weight

@@ -1,5 +1,5 @@
-// Reading and writing rows of numbers, tails included: one place decides how a vector that is not
-// full is loaded and stored, and how Activations are laid out.
+// Reading and writing rows of numbers, including partial vectors at their end. Only this file knows
+// how partial vectors are loaded and stored, and how Activations are laid out.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -8,14 +8,13 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// Makes the compiler forget what it has read through a pointer, so that it reads it again instead
-// of keeping it where registers are short.
+// Makes the compiler reload data instead of keeping it, where registers are scarce.
 template <typename T>
 PB_INLINE void forget(const T*& p) {
   asm("" : "+r"(p));
 }
 
-// Elements [i, i + kWidth) of a row of n; those past the end are zero.
+// Loads the elements [i, i + kWidth) of a row of n; those beyond the end are zero.
 PB_INLINE Vec load_tail(const float* row, int i, int n) {
   return n - i >= kWidth ? load(row + i) : load_n(row + i, n - i);
 }
@@ -30,11 +29,11 @@ PB_INLINE void store_tail(float* row, int i, int n, Vec v) {
 
 constexpr int kGroupVectors = kGroupSize / kWidth;
 
-// Rows that products of bf16 weights take: those that expand their operands take them expanded.
+// The rows that products of bf16 weights take: expanded rows if the product expands its operands.
 constexpr RowFormat kBf16Row = kBf16Products ? RowFormat::kBf16 : RowFormat::kExpandedBf16;
 
-// The whole numbers nearest to x / scale, where the greatest magnitude of x is 127 scales. A NaN
-// makes the scale one.
+// Quantises x to the nearest whole numbers of x / scale, where the greatest magnitude of x is 127
+// scales. A NaN makes the scale NaN.
 PB_INLINE void quantise_group(const Vec (&x)[kGroupVectors], int8_t* numbers, RowGroup* group) {
   Vec greatest = abs(x[0]);
   for (int v = 1; v < kGroupVectors; ++v) greatest = max_or_nan(greatest, abs(x[v]));
@@ -48,7 +47,7 @@ PB_INLINE void quantise_group(const Vec (&x)[kGroupVectors], int8_t* numbers, Ro
     store_bytes(numbers + v * kWidth, whole);
   }
   group->scale = top * (1.0f / 127.0f);
-  for (int h = 0; h < 2; ++h) {  // cut: the whole numbers that come of a NaN may be any
+  for (int h = 0; h < 2; ++h) {  // truncated: the whole numbers of a NaN are arbitrary
     group->halves[h] = static_cast<int16_t>(reduce_add_ints(sums[h]));
   }
   const int sum = group->halves[0] + group->halves[1];
@@ -56,7 +55,7 @@ PB_INLINE void quantise_group(const Vec (&x)[kGroupVectors], int8_t* numbers, Ro
   group->zero_products = -kRowZeroPoint * sum;
 }
 
-// out[begin:end) = at(i), a vector for each i in steps of kWidth from begin, with zeros past the
+// out[begin:end) = at(i), a vector for each i in steps of kWidth from begin, with zeros beyond the
 // end.
 template <RowFormat kFormat, typename At>
 PB_INLINE void write_row(const RowOut& out, int begin, int end, At at) {
@@ -83,7 +82,7 @@ PB_INLINE void write_row(const RowOut& out, int begin, int end, At at) {
   }
 }
 
-// write_row in the row's own format, one of those that this target has.
+// Calls write_row with the row's own format, one of those that this target has.
 template <typename At>
 PB_INLINE void write_row(const RowOut& out, int begin, int end, At at) {
   if (out.format == RowFormat::kInt8) return write_row<RowFormat::kInt8>(out, begin, end, at);
@@ -95,8 +94,8 @@ inline void copy_row(const float* x, const RowOut& out, int n) {
   write_row(out, 0, n, [=](int i) { return load_tail(x, i, n); });
 }
 
-// Some numbers at a time: to read back at once, as a vector, what was written one by one would wait
-// for each of them.
+// The numbers are collected in parts: loading a vector directly after its numbers were stored one
+// by one would wait for each store.
 inline void permute_row(const float* x, const int32_t* order, const RowOut& out, int n) {
   constexpr int kChunk = 8 * kGroupSize;
   alignas(64) float chunk[kChunk];

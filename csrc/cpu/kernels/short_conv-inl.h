@@ -1,7 +1,7 @@
 // The gated short convolution of neighbouring rows (ops/recurrent.h).
 //
-// Every channel is computed by itself, and every row from the inputs of its own and of those before
-// it, in one order: neither the channels nor the rows of a call show in a bit.
+// Every channel is computed independently, and every row from its own inputs and those of earlier
+// rows, in one order: neither the channels nor the rows of a call affect the bits.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -10,7 +10,8 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// u of channels [channel, channel + kWidth) at a place before (below 0) or among the call's rows.
+// Returns u of channels [channel, channel + kWidth) at a place before (below 0) or among the call's
+// rows.
 PB_INLINE Vec short_conv_input(const ShortConvArgs& a, int place, int channel) {
   if (place >= 0) {
     const float* const row = a.x + static_cast<int64_t>(place) * 3 * a.width;
@@ -36,7 +37,7 @@ inline void short_conv(const ShortConvArgs& a) {
       store_tail(y, channel, a.end, mul(load_tail(c, channel, a.end), sum));
     }
   }
-  // In this order a state that is written where it was read is not read again.
+  // In this order, a state that is updated in place is read before it is overwritten.
   for (int i = 0; i < n_kept; ++i) {
     float* const to = a.to + static_cast<int64_t>(i) * a.width;
     for (int channel = a.begin; channel < a.end; channel += kWidth) {

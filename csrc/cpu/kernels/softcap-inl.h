@@ -1,5 +1,5 @@
 // Soft caps, which bound scores and logits: x -> cap tanh(x / cap) (Gemma team 2024,
-// arXiv:2408.00118). Number by number: nothing depends on what lies beside it.
+// arXiv:2408.00118). Each number is computed independently of its neighbours.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -12,8 +12,8 @@ namespace {
 
 PB_INLINE Vec soft_cap(Vec x, Vec cap) { return mul(tanh(div(x, cap)), cap); }
 
-// Scales and caps the scores of keys [begin, end), if the layer caps them, and some beside them in
-// their vectors. Returns the scale that is still to be applied.
+// Scales and caps the scores of keys [begin, end), and some neighbours in their vectors, if the
+// layer has a soft cap. Returns the scale that is still to be applied.
 PB_INLINE float cap_scores(const AttentionArgs& args, float* scores, int begin, int end) {
   if (args.softcap == 0.0f) return args.scale;
   const Vec scale = set1(args.scale);

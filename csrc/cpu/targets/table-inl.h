@@ -1,5 +1,5 @@
 // Defines the table of one target's kernels. A target_*.cc includes it, and defines before that:
-//   PB_CPU_TARGET   the target's name, and name space
+//   PB_CPU_TARGET   the target's name, and the name of its namespace
 //   PB_CPU_VECTORS  the header of its vectors
 // Everything but the table has internal linkage, for the reason given in kernels.h.
 #pragma once
@@ -34,7 +34,7 @@
 
 namespace pb::cpu::PB_CPU_TARGET {
 
-extern const Kernels kKernels;  // otherwise a const is internal
+extern const Kernels kKernels;  // without this declaration a const has internal linkage
 
 const Kernels kKernels = {
     .name = PB_STRING(PB_CPU_TARGET),

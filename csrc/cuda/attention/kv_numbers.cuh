@@ -6,11 +6,13 @@
 namespace pb::cuda {
 namespace {
 
-// Kv::Number  as stored
-// kIsF16      multiplied as f16, else as bf16
-// kScaled     whole numbers, with a scale for each key and each value; multiplied as bf16, exactly
-// pack        two numbers rounded to what is multiplied
-// finite      of two packed numbers
+// A type Kv of keys and values has:
+//
+// Number   the type of a stored number
+// kIsF16   true if numbers are multiplied as f16, false for bf16
+// kScaled  true for whole numbers with a scale for each key and each value; bf16 holds them exactly
+// pack     rounds two numbers to the multiplied type
+// finite   returns true if two packed numbers are finite
 struct Bf16Kv {
   using Number = uint16_t;
   static constexpr bool kIsF16 = false;

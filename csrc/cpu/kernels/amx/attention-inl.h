@@ -1,10 +1,10 @@
-// Attention on the tile unit (Intel AMX), for keys and values in bf16 and whole tiles of head_dim
-// (attention_bf16-inl.h has what is rounded, and who sees what).
+// Attention on AMX, for keys and values in bf16 and whole tiles of head_dim. attention_bf16-inl.h
+// describes the rounding and the masks.
 //
-// The queries of a call are rows of the same tiles, and rows do not meet. Scores: products of 32
-// d's, ascending, whatever the columns beside a key. Values: products of 32 keys, ascending. One or
-// two queries that see the same keys go through the same products on vectors
-// (amx/attention_small_batch-inl.h).
+// The queries of a call are rows of the same tiles, and rows are independent. Scores are products
+// of 32 numbers of head_dim, in ascending order, independent of the other columns. Values are
+// products of 32 keys, in ascending order. One or two queries that see the same keys are computed
+// by the same products on vectors (amx/attention_small_batch-inl.h).
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -17,27 +17,28 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-constexpr int kStripTiles = 4;  // of columns of values, that are added up at once
+constexpr int kStripTiles = 4;  // tiles of columns of values that are added at once
 constexpr int kRowBytes = sizeof(ScoreRow);
-constexpr int kSmallBatch = 2;                  // queries: vectors take no longer than tiles
-constexpr int kTilePairs = kTileRows * kChunk;  // numbers of a tile of bf16
+// Up to this number of queries, vectors are as fast as tiles.
+constexpr int kSmallBatch = 2;
+constexpr int kTilePairs = kTileRows * kChunk;  // bf16 numbers per tile
 
 struct TileScratch {
   alignas(64) ScoreRow scores[kQueriesPerBlock];
   uint16_t queries[kQueriesPerBlock * kMostPairedDim];
-  uint16_t values[2][kStripTiles][kTilePairs];  // of two chunks, in turns
+  uint16_t values[2][kStripTiles][kTilePairs];  // two chunks in turn
   float small_batch[kSmallBatch * kMostPairedDim];
 };
 static_assert(sizeof(TileScratch) <= kAttentionScratch * sizeof(float));
 
-// The scores of queries: of up to kTileRows, or, kBelow, of more, in two tiles that share what is
-// loaded of the keys.
+// The scores of at most kTileRows queries or, with kBelow, of more queries in two tiles that share
+// the loaded keys.
 template <bool kBelow>
 struct TileQueries {
   const uint16_t* numbers;  // (queries, head_dim)
 
-  // Computes the scores of kTiles tiles of keys, 1 or 2, at the given addresses. What lies `ahead`
-  // of them, the values in the same KV blocks, is prefetched.
+  // Computes the scores of kTiles tiles of keys, 1 or 2, at the given addresses. Prefetches at the
+  // distance `ahead` the values in the same KV blocks.
   template <int kTiles>
   PB_INLINE void score(const KvLayout& kv, const std::byte* const* keys, const ptrdiff_t* ahead,
                        int step, float* scores) const {
@@ -74,8 +75,8 @@ struct TileQueries {
   }
 };
 
-// A chunk of values, kTiles * 16 columns from `column` on, as tiles: row i of one holds pairs of
-// keys i and i + 16.
+// Interleaves a chunk of values, kTiles * 16 columns from `column` on, into tiles: row i of a tile
+// has the pairs of keys i and i + 16.
 template <int kTiles>
 PB_INLINE void pair_values(const uint16_t* const* rows, const ptrdiff_t* ahead, int column,
                            uint16_t (*tiles)[kTilePairs]) {
@@ -98,7 +99,7 @@ PB_INLINE void pair_values(const uint16_t* const* rows, const ptrdiff_t* ahead, 
   }
 }
 
-// The sums += probabilities (rows, 32) times a chunk of values.
+// Adds probabilities (rows, 32) times a chunk of values to the sums.
 template <int kTiles, bool kBelow>
 PB_INLINE void multiply_values(const uint16_t* probabilities, const uint16_t (*tiles)[kTilePairs]) {
   tile_load<4>(probabilities, kRowBytes);
@@ -118,8 +119,8 @@ PB_INLINE void multiply_values(const uint16_t* probabilities, const uint16_t (*t
   }
 }
 
-// out (rows, value_stride) = probabilities (rows, kScoreStride * 2) times values, kTiles * 16
-// columns from `column` on. The chunk to come is laid out while the last one is multiplied.
+// out (rows, value_stride) = probabilities (rows, kScoreStride * 2) times values, for kTiles * 16
+// columns from `column` on. The next chunk is interleaved while the previous one is multiplied.
 template <int kTiles, bool kBelow>
 inline void add_strip(const ValueRows& values, const uint16_t* probabilities, int column,
                       uint16_t (*tiles)[kStripTiles][kTilePairs], float* out) {
@@ -152,7 +153,7 @@ inline void add_strip(const ValueRows& values, const uint16_t* probabilities, in
   if constexpr (kFourSums) tile_store<3>(out + kWidth, out_bytes);
 }
 
-// Adds up the values of all columns, strip by strip.
+// Adds the values of all columns, strip by strip.
 template <bool kBelow>
 inline void add_values_of(const ValueRows& values, const float* probabilities, TileScratch& s,
                           float* out) {
@@ -166,7 +167,7 @@ inline void add_values_of(const ValueRows& values, const float* probabilities, T
   if (column < head_dim) add_strip<2, kBelow>(values, pairs, column, s.values, out);
 }
 
-// Attention on vectors for kQueries queries that all see the same keys.
+// Computes attention on vectors for kQueries queries that all see the same keys.
 template <int kQueries>
 inline void attend_small_batch(const AttentionArgs& args, const QueryBlock& block, const Keys& keys,
                                TileScratch& s, const SoftmaxState& out) {

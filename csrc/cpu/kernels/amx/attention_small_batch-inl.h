@@ -1,9 +1,10 @@
-// The products of amx/attention-inl.h on vectors, bit for bit, for queries too few to fill tiles.
+// The products of amx/attention-inl.h on vectors, bit for bit, for queries that are too few to fill
+// tiles.
 //
-// A tile product adds, in each of its cells, the products of even numbers in one chain from zero,
-// those of odd numbers in another, and the sum of both to what is there already; products of bf16
-// are exact in f32 (Intel SDM, TDPBF16PS). Vectors do the same where subnormal numbers count as
-// zero, as operands and as results. Only which of several NaNs comes out may differ.
+// In each cell, a tile product adds the products of even numbers in one chain from zero, those of
+// odd numbers in another chain, and then the sum of both to the old value; products of bf16 are
+// exact in f32 (Intel SDM, TDPBF16PS). Vectors compute the same if subnormal operands and results
+// count as zero. Only the choice among several NaNs may differ.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -14,8 +15,9 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// While it lives, vectors round and flush as the tile unit does: to nearest, subnormals to zero.
-// What is computed in between must come from memory and go there, or the compiler may move it.
+// Sets the rounding of vectors to that of AMX, while the object exists: to nearest, with subnormals
+// as zero. The computation in between has to read its inputs from memory and write its results to
+// memory, or the compiler may move it.
 class TileRounding {
  public:
   PB_INLINE TileRounding() {
@@ -31,10 +33,10 @@ class TileRounding {
   uint32_t before_;
 };
 
-// Computes the scores of queries, as TileQueries does.
+// Computes the scores of queries like TileQueries.
 template <int kQueries>
 struct SmallBatchQueries {
-  const float* numbers;  // f32 (kQueries, head_dim), bf16 as they are
+  const float* numbers;  // f32 (kQueries, head_dim) with values of bf16
   int score_stride;
 
   template <int kTiles>
@@ -74,8 +76,8 @@ struct SmallBatchQueries {
   }
 };
 
-// out (kQueries, out_stride) = probabilities (kQueries, stride), f32 that are bf16, times values,
-// kTwos * 32 columns from `column` on.
+// out (kQueries, out_stride) = probabilities (kQueries, stride) times values, for kTwos * 32
+// columns from `column` on. The probabilities are f32 with values of bf16.
 template <int kQueries, int kTwos, typename Values>
 PB_INLINE void add_small_batch_strip(const Values& values, const float* probabilities, int stride,
                                      int column, float* out, int out_stride) {
@@ -87,7 +89,8 @@ PB_INLINE void add_small_batch_strip(const Values& values, const float* probabil
     ptrdiff_t ahead[2];
     values.chunk(chunk * kChunk, rows, ahead);
     Vec halves[2][kQueries][kVectors] = {};
-    // One half after the other: memory is read in ascending order, and registers suffice.
+    // One half follows the other, so that memory is read in ascending order and the registers
+    // suffice.
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       for (int i = half * kWidth; i < (half + 1) * kWidth; ++i) {
@@ -125,7 +128,7 @@ PB_INLINE void add_small_batch_strip(const Values& values, const float* probabil
   }
 }
 
-// Adds up the values of all columns, strip by strip.
+// Adds the values of all columns, strip by strip.
 template <int kQueries, typename Values>
 inline void add_small_batch(const Values& values, const float* probabilities, int stride,
                             float* out) {

@@ -1,5 +1,5 @@
-// The instructions of the tile unit (Intel AMX). Written out, as the intrinsics of some compilers
-// do not say that they read memory.
+// The instructions of AMX. They are inline assembly, because the intrinsics of some compilers do
+// not declare that they read memory.
 #pragma once
 
 #include <cstdint>
@@ -34,13 +34,14 @@ PB_INLINE void tile_zero() {
   asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
 }
 
-// sums += x w: x (rows, 32), w (16, columns, 2), sums f32 (rows, columns).
+// sums += x w, with x (rows, 32), w (16, columns, 2) and f32 sums (rows, columns).
 template <int kSums, int kX, int kW>
 PB_INLINE void tile_bf16_product() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kX), "i"(kW));
 }
 
-// sums += x w: x (rows, 4 n), w (n, columns, 4) of signed bytes, sums whole (rows, columns).
+// sums += x w, with x (rows, 4 n) and w (n, columns, 4) of signed bytes, and sums (rows, columns)
+// of whole numbers.
 template <int kSums, int kX, int kW>
 PB_INLINE void tile_byte_product() {
   asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kX), "i"(kW));
@@ -50,7 +51,7 @@ PB_INLINE void configure_tiles(const TileShapes& shapes) {
   asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory");
 }
 
-// Threads that hold tiles are switched more slowly, and sleep less deeply.
+// Releases the tiles. A thread with live tiles is switched more slowly and sleeps less deeply.
 PB_INLINE void release_tiles() { asm volatile("tilerelease" ::: "memory"); }
 
 }  // namespace

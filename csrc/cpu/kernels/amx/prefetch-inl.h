@@ -1,9 +1,9 @@
-// Prefetches weights from memory while others are expanded and multiplied.
+// Prefetches of weights from memory while others are expanded and multiplied.
 //
-// A core that only reads keeps its fill buffers busy by itself. One that computes between its reads
-// has to prefetch, and evenly: a dozen lines prefetched at once take all buffers of the first
-// cache, and a line needed now waits for lines needed later. Compilers gather prefetches where they
-// find room, so each of these stays where it is written.
+// A core that only reads keeps its fill buffers busy by itself. A core that computes between its
+// reads has to prefetch, and evenly: a dozen prefetches at once occupy all fill buffers of the
+// first-level cache, so that a line that is needed now waits for lines that are needed later.
+// Compilers move prefetches together, so each of these is pinned to its position.
 #pragma once
 
 #include "cpu/kernels/vec/vec-inl.h"
@@ -11,20 +11,22 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// Bytes ahead that a stream is prefetched, into the second cache and from there into the first. A
-// multiple of 4096 would share the first cache's sets with what is being read.
+// The distance in bytes of a stream's prefetches, into the second-level cache and from there into
+// the first. At a multiple of 4096 they would compete for the same sets of the first-level cache as
+// the data that is being read.
 constexpr int kFarAhead = 3584;
 constexpr int kNearAhead = 768;
 
-// Prefetches a line into the first cache, or only into the second. No access to memory moves past.
+// Prefetches a line into the first-level cache, or only into the second. No memory access moves
+// across.
 template <int kCache>
 PB_INLINE void prefetch_line(const void* line) {
   __builtin_prefetch(line, 0, kCache == 1 ? 3 : 2);
   asm volatile("" ::: "memory");
 }
 
-// Prefetches what follows the next `bytes` of a stream, every line once. To be called just before
-// those bytes are read.
+// Prefetches the data after the next `bytes` of a stream, every line once. Called just before those
+// bytes are read.
 PB_INLINE void prefetch_ahead(const void* next, int bytes = 64) {
 #pragma GCC unroll 32
   for (int line = 0; line < bytes; line += 64) {

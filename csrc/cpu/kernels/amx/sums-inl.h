@@ -1,5 +1,5 @@
-// Sums of products on the tile unit: four accumulator tiles, parked in f32, exactly, while others
-// are summed up, and written to y in the end.
+// Sums of products on AMX: four accumulator tiles, which are parked in f32, exactly, while others
+// are computed, and finally written to y.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-constexpr int kTileFloats = kTileRows * kWidth;  // of an accumulator tile
-constexpr int kPairRows = 2 * kTileRows;         // of a register block, of two by two tiles
+constexpr int kTileFloats = kTileRows * kWidth;  // per accumulator tile
+constexpr int kPairRows = 2 * kTileRows;         // of a register block, which is two by two tiles
 
-// Where the sums of one weight tile go.
+// The destination of a weight tile's sums.
 struct TileOutput {
   float* y;  // first row of the pass, first column of the tile
   int64_t y_stride;
   const float* bias;  // of the tile's columns, or null
   int n_columns;      // that exist
   bool add;
-  bool stream;  // past the caches: there is much, and all of it whole lines
+  bool stream;  // bypasses the caches: the output is large and consists of whole lines
 };
 
-// Where the sums of weight tile `tile` go, for rows from `row`.
+// Returns the destination of weight tile `tile`, for rows from `row` on.
 PB_INLINE TileOutput output_of(const GemmArgs& args, int row, int tile, bool stream) {
   const int column = tile * kAmxColumns;
   return {args.y + row * args.y_stride + column,
@@ -37,7 +37,8 @@ PB_INLINE TileOutput output_of(const GemmArgs& args, int row, int tile, bool str
           stream};
 }
 
-// y (=|+=) an accumulator tile + bias, for `rows` rows from `row` and the columns from `column`.
+// y (=|+=) an accumulator tile + bias, for `rows` rows from `row` on and the columns from `column`
+// on.
 PB_INLINE void write_tile(const TileOutput& to, const float* tile, int column, int row, int rows) {
   if (column >= to.n_columns) return;
   const bool biased = to.bias != nullptr;
@@ -55,8 +56,7 @@ PB_INLINE void write_tile(const TileOutput& to, const float* tile, int column, i
   }
 }
 
-// Accumulators 0 to 3, or 0 and 1 alone where there are no `four`, begin as zero or as they were
-// parked.
+// Sets accumulators 0 to 3, or 0 and 1 unless `four`, to zero or to their parked values.
 PB_INLINE void begin_tiles(const float* parked, bool first, bool four) {
   if (first) {
     tile_zero<0>();

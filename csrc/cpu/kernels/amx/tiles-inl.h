@@ -1,4 +1,4 @@
-// How products use the tile unit (Intel AMX).
+// The configuration of AMX tiles for products.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kTileRows = 16;
 
-// Shapes of the tiles: sums 0 and 1 and x 4 have `rows` rows; sums 2 and 3 and x 5 rows_below
-// rows... all of 64 bytes.
+// Sets the shapes of the tiles: sums 0 and 1 and x 4 have `rows` rows; sums 2 and 3 and x 5 have
+// rows_below rows. All rows have 64 bytes.
 PB_INLINE void configure_tiles(int rows, int rows_below) {
   TileShapes shapes{.row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}};
   const auto above = static_cast<uint8_t>(rows);

@@ -1,11 +1,11 @@
 // Softmax attention of a block of queries over one segment of kSegment positions, and the merge of
-// segments (the running softmax of Milakov and Gimelshein, 2018, at fixed borders).
+// segments (the running softmax of Milakov and Gimelshein, 2018, with fixed borders).
 //
-// A query's bits hang on its own keys alone. Scores: one chain over head_dim a key. Exponentials:
-// lane by lane; their sum runs in lanes by position in the segment. Values: one chain over the
-// keys, in ascending order, an output. A query adds exactly the keys it may see: where the queries
-// of a block see different ones, the common range is shared and each takes its own ends alone. What
-// lies in slots past a query's end is never multiplied, only computed beside it in lanes that are
+// A query's bits depend on its own keys alone. A score is one chain over head_dim. Exponentials are
+// computed per lane, and their sum runs in lanes by position in the segment. An output is one chain
+// over the keys, in ascending order. A query adds exactly the keys that it sees: if the queries of
+// a block see different keys, they share the common range, and each query adds its other keys
+// separately. Keys in slots after a query's end are scored, but only in lanes whose results are
 // dropped.
 #pragma once
 
@@ -20,13 +20,13 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// Queries of a register block; vectors of keys, and twos of vectors of values, that they go over
-// together.
+// The queries of a register block; the vectors of keys, and the pairs of vectors of values, that
+// they process together.
 constexpr int kQueryRows = kRegisters == 32 ? 8 : 6;
 constexpr int kKeyVectors = 2;
 constexpr int value_twos(int queries) { return kRegisters == 32 && queries <= 6 ? 2 : 1; }
-// Keys whose values are added up, for all columns, before those of the next: few enough for the
-// first cache, where a row of values takes many passes.
+// The number of keys whose values are added, for all columns, before those of the next keys. They
+// fit the first-level cache, because the columns of a row of values take many passes.
 constexpr int kKeysOfValues = kRegisters == 32 ? kSegment : 64;
 
 PB_INLINE const std::byte* keys_of(const AttentionArgs& args, int kv_block) {
@@ -37,7 +37,8 @@ PB_INLINE const std::byte* values_of(const AttentionArgs& args, int kv_block) {
          static_cast<size_t>(args.block_table[kv_block]) * args.layout.value_block_bytes;
 }
 
-// Prefetches what lies `ahead` bytes from the i-th of a row's pieces of kBytes: once a cache line.
+// Prefetches, once per cache line, the data at the distance `ahead` from the i-th piece of kBytes
+// of a row.
 template <int kBytes>
 PB_INLINE void prefetch_piece(const void* piece, int i, ptrdiff_t ahead) {
   if (i * kBytes % 64 != 0) return;
@@ -58,8 +59,8 @@ PB_INLINE void score_column(const Vec (&column)[kVectors], const float* const* q
   }
 }
 
-// sum[i][v] += q[i] k over head_dim, for kVectors vectors of keys. What lies `ahead` of the keys is
-// prefetched.
+// sum[i][v] += q[i] k over head_dim, for kVectors vectors of keys. Prefetches the data at the
+// distance `ahead` from the keys.
 template <typename Kv, int kQueries, int kVectors>
 PB_INLINE void score(const typename Kv::Number* keys, const KvLayout& kv, const float* const* q,
                      ptrdiff_t ahead, Vec (&sum)[kQueries][kVectors]) {
@@ -75,7 +76,7 @@ PB_INLINE void score(const typename Kv::Number* keys, const KvLayout& kv, const 
   }
 }
 
-// The same over pairs: the even one first, then the odd one.
+// Computes the same sums for pairs, first the even number and then the odd one.
 template <int kQueries, int kVectors>
 PB_INLINE void score_pairs(const uint16_t* keys, const KvLayout& kv, const float* const* q,
                            ptrdiff_t ahead, Vec (&sum)[kQueries][kVectors]) {
@@ -89,15 +90,15 @@ PB_INLINE void score_pairs(const uint16_t* keys, const KvLayout& kv, const float
       column[v] = even(load_pairs(keys + v * 2 * kWidth));
     }
     score_column(column, q, d, sum);
-    if (d + 1 == kv.head_dim) break;  // an odd head_dim ends in half a pair
-    forget(keys);  // the pairs are read again: both halves are more than the registers hold
+    if (d + 1 == kv.head_dim) break;  // an odd head_dim ends with half a pair
+    forget(keys);  // reloads the pairs, because both halves do not fit the registers
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) column[v] = odd(load_pairs(keys + v * 2 * kWidth));
     score_column(column, q, d + 1, sum);
   }
 }
 
-// kVectors vectors of scores from `slot` of a KV block on.
+// Computes kVectors vectors of scores from `slot` of a KV block on.
 template <typename Kv, int kQueries, int kVectors>
 PB_INLINE void score_slots(const KvLayout& kv, const typename Kv::Number* keys, int slot,
                            const float* const* q, ptrdiff_t ahead, float* scores) {
@@ -128,7 +129,8 @@ PB_INLINE void score_slots(const KvLayout& kv, const typename Kv::Number* keys, 
   }
 }
 
-// scores[i][slot] of kQueries queries over the first slots of one KV block, n_slots at least.
+// Computes scores[i][slot] of kQueries queries over the first slots of one KV block, at least
+// n_slots.
 template <typename Kv, int kQueries>
 inline void score_kv_block(const KvLayout& kv, const typename Kv::Number* keys, int n_slots,
                            const float* const* q, ptrdiff_t ahead, float* scores) {
@@ -142,18 +144,18 @@ inline void score_kv_block(const KvLayout& kv, const typename Kv::Number* keys, 
   }
 }
 
-// Which keys of a segment are added up.
+// The keys of a segment that are added.
 struct Keys {
   int begin;
   int end;
   int first_kv_block;  // of the segment
   int end_kv_block;    // of the sequence
-  bool fresh = true;   // whether what is read after them is asked for meanwhile
+  bool fresh = true;   // true if the data that is read after them is prefetched
 };
 
-// Returns what is read after the values of a KV block: the keys of the same block of the next
-// segment, or of the next item. Null if there are none, or they are not to be asked for: the first
-// queries of a call do that for all, and keys that one query alone sees are few.
+// Returns the data that is read after the values of a KV block: the keys of the same block of the
+// next segment, or of the next item. Returns null if there are none, or if they are not prefetched:
+// the first queries of a call do that for all, and keys that only one query sees are few.
 PB_INLINE const std::byte* keys_after(const AttentionArgs& args, const Keys& keys, int kv_block) {
   if (!keys.fresh) return nullptr;
   const int next = kv_block + kSegment / args.layout.block_size;
@@ -164,8 +166,8 @@ PB_INLINE const std::byte* keys_after(const AttentionArgs& args, const Keys& key
          static_cast<size_t>(args.next_block_table[i]) * args.layout.key_block_bytes;
 }
 
-// accumulator[i] += weights[i][key] values[key] for the keys, ascending, and 2 kTwos vectors of
-// columns from the `two`-th two on.
+// accumulator[i] += weights[i][key] values[key] for the keys in ascending order, and for 2 kTwos
+// vectors of columns from pair of vectors number `two` on.
 template <typename Kv, int kQueries, int kTwos>
 inline void add_values(const AttentionArgs& args, const Keys& keys, const float* weights,
                        float* accumulator, int two) {
@@ -236,7 +238,7 @@ inline void add_all_values(const AttentionArgs& args, const Keys& keys, const fl
   }
 }
 
-// The keys of a segment that query i sees, by position in the segment.
+// Return the first and the end key of a segment that query i sees, by position in the segment.
 PB_INLINE int first_key(const QueryBlock& block, int i, int segment) {
   const int key = block.begin[i] - segment * kSegment;
   return key > 0 ? key : 0;
@@ -253,7 +255,7 @@ struct SeenKeys {
   int common_begin = 0, common_end = kSegment;
 };
 
-// Of the queries [first, end).
+// Returns the seen keys of the queries [first, end).
 PB_INLINE SeenKeys seen_keys(const QueryBlock& block, int first, int end, int segment) {
   SeenKeys seen;
   for (int i = first; i < end; ++i) {
@@ -267,7 +269,7 @@ PB_INLINE SeenKeys seen_keys(const QueryBlock& block, int first, int end, int se
   return seen;
 }
 
-// Where the KV blocks end that the queries of the call see.
+// Returns the end of the KV blocks that the queries of the call see.
 PB_INLINE int end_kv_block_of(const AttentionArgs& args, const QueryBlock& block) {
   int end = 0;
   for (int i = args.first_query; i < args.end_query; ++i) {
@@ -276,8 +278,9 @@ PB_INLINE int end_kv_block_of(const AttentionArgs& args, const QueryBlock& block
   return (end + args.layout.block_size - 1) / args.layout.block_size;
 }
 
-// scores[0, kSegment) -> exp(scale * score - max) at keys [begin, end), zero elsewhere in their
-// vectors; then times the scales of the values, if these have any. The sum is of the exponentials.
+// Replaces scores[0, kSegment) by exp(scale * score - max) at keys [begin, end), and by zero
+// elsewhere in their vectors; then multiplies by the scales of the values, if they have any. The
+// sum is over the exponentials.
 template <typename Kv>
 inline void softmax_row(float* scores, int begin, int end, float scale,
                         [[maybe_unused]] const float* value_scales, float* max_out,
@@ -295,7 +298,7 @@ inline void softmax_row(float* scores, int begin, int end, float scale,
   const float top = reduce_max(highest);
   Vec sum = zero();
   for (int i = first; i < end; i += kWidth) {
-    const Vec p = exp_of_negative(sub(load(scores + i), set1(top)));  // of minus infinity exactly 0
+    const Vec p = exp_of_negative(sub(load(scores + i), set1(top)));  // exactly 0 at -infinity
     sum = add(sum, p);
     store(scores + i, Kv::kScaled ? mul(p, load(value_scales + i)) : p);
   }

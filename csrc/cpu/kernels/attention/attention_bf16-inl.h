@@ -1,14 +1,14 @@
-// What attention of keys and values in bf16 has in common on targets that multiply pairs of bf16:
-// on the tile unit (amx/attention-inl.h) and by vdpbf16ps (attention_dot-inl.h). Queries and
-// probabilities are rounded to bf16; the sum of a segment's exponentials is of those before
+// The common parts of attention with keys and values in bf16 on targets that multiply pairs of
+// bf16: on AMX (amx/attention-inl.h) and by vdpbf16ps (attention_dot-inl.h). Queries and
+// probabilities are rounded to bf16; the sum of a segment's exponentials is over the values before
 // rounding.
 //
-// A query's bits hang on its own keys alone, which come in chunks of 32 by absolute position
-// (kChunk), ascending. A key that a query does not see has the probability zero there, and zero
-// times what is finite adds nothing: so keys that no query of the call sees are read as zeros, and
-// those that only some see are looked at first. Where one of them is not finite, the values of each
-// query are added alone, through the same products. Numbers below 2^-126 count as zero,
-// probabilities among them.
+// A query's bits depend on its own keys alone, which are processed in chunks of 32 by absolute
+// position (kChunk), in ascending order. A key that a query does not see has the probability zero,
+// and zero times a finite number adds nothing. Keys that no query of the call sees are read as
+// zeros, and keys that only some queries see are checked first: if one of them is not finite, the
+// values of each query are added separately, by the same products. Numbers below 2^-126, including
+// probabilities, count as zero.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -21,10 +21,11 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-constexpr int kMostPairedDim = 256;  // head_dim
-// A vector of scores may reach past the segment, where KV blocks are narrower than a vector.
+constexpr int kMostPairedDim = 256;  // greatest head_dim
+// A vector of scores may extend beyond the segment if KV blocks are narrower than a vector.
 constexpr int kScoreStride = kSegment + kWidth;
-// Scores of each query; then its probabilities as bf16, from the start of its row on.
+// The scores of a query, which are later replaced by its probabilities as bf16, from the start of
+// the row on.
 using ScoreRow = float[kScoreStride];
 
 alignas(64) constexpr uint16_t kNoValue[kMostPairedDim] = {};
@@ -34,7 +35,7 @@ PB_INLINE bool fits_pairs(const KvLayout& kv) {
          kv.head_dim <= kMostPairedDim;
 }
 
-// to (queries, stride)
+// Rounds queries to `to` (queries, stride).
 PB_INLINE void round_queries(const AttentionArgs& args, const QueryBlock& block, int stride,
                              uint16_t* to) {
   for (int i = args.first_query; i < args.end_query; ++i, to += stride) {
@@ -45,9 +46,9 @@ PB_INLINE void round_queries(const AttentionArgs& args, const QueryBlock& block,
   }
 }
 
-// Scores of keys [begin, end) of a segment and of some beside them, two tiles at a time: of KV
-// blocks of 32 these are neighbouring lines. Tiles are stored in ascending order: what one of them
-// has past the end of its KV block, the next one overwrites.
+// Computes scores of keys [begin, end) of a segment and of some neighbours, two tiles at a time; in
+// KV blocks of 32 these are neighbouring lines. Tiles are stored in ascending order: the next tile
+// overwrites the part of a tile beyond the end of its KV block.
 template <typename Queries>
 inline void score_keys(const AttentionArgs& args, int first_kv_block, int begin, int end,
                        const Queries& queries, float* scores) {
@@ -77,7 +78,7 @@ struct ValueRows {
   const AttentionArgs& args;
   Keys keys;
 
-  // The value of one key.
+  // Returns the value of one key.
   PB_INLINE const uint16_t* at(int key) const {
     const int block_size = args.layout.block_size;
     const std::byte* values = values_of(args, keys.first_kv_block + key / block_size);
@@ -85,8 +86,8 @@ struct ValueRows {
            static_cast<size_t>(key % block_size) * args.layout.value_stride;
   }
 
-  // Those of a chunk; zeros for keys that are not among these. What is wanted after them lies
-  // `ahead` bytes from those of either half.
+  // Returns the rows of a chunk, with zeros for keys outside [begin, end). The data that is read
+  // next is at the distance `ahead` from each half.
   PB_INLINE void chunk(int first, const uint16_t** rows, ptrdiff_t* ahead) const {
     const int block_size = args.layout.block_size;
     const int run = block_size < kWidth ? block_size : kWidth;
@@ -118,8 +119,8 @@ PB_INLINE bool finite(const uint16_t* row, int n) {
   return bad == 0;
 }
 
-// Whether the values that only some of the queries see are all finite, so that the others may
-// multiply them by zero.
+// Returns true if the values that only some of the queries see are all finite, so that the other
+// queries may multiply them by zero.
 inline bool partly_seen_is_finite(const AttentionArgs& args, int first_kv_block,
                                   const SeenKeys& seen) {
   const ValueRows values{args, {seen.begin, seen.end, first_kv_block, first_kv_block}};
@@ -133,8 +134,8 @@ inline bool partly_seen_is_finite(const AttentionArgs& args, int first_kv_block,
   return all_finite(seen.begin, seen.common_begin) && all_finite(seen.common_end, seen.end);
 }
 
-// Turns the scores of a call's queries into probabilities, and adds up the values:
-// add(ValueRows, first, n, accumulator) does that for n queries, all of the call or one.
+// Turns the scores of a call's queries into probabilities, and adds the values: add(ValueRows,
+// first, n, accumulator) does so for n queries, which are all of the call or one.
 template <ChunkForm kForm, typename Add>
 inline void attend_scored(const AttentionArgs& args, const QueryBlock& block, int segment,
                           const SeenKeys& seen, const Keys& keys, ScoreRow* scores,

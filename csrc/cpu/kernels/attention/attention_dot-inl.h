@@ -1,8 +1,8 @@
-// Attention by vdpbf16ps, for keys and values in bf16 and whole chunks of head_dim
-// (attention_bf16-inl.h has what is rounded, and who sees what).
+// Attention by vdpbf16ps, for keys and values in bf16 and whole chunks of head_dim.
+// attention_bf16-inl.h describes the rounding and the masks.
 //
-// One chain an output. Scores: pairs of d's, ascending. Values: pairs of keys, ascending. What
-// vdpbf16ps rounds and flushes, no mode of the thread changes.
+// Each output is one chain: scores over pairs of head_dim, values over pairs of keys, both
+// ascending. The rounding mode of the thread does not affect vdpbf16ps.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -14,13 +14,14 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// Queries of a register block, and twos of vectors of values beside them: as many as its sums, 24
-// vectors at most, allow, so that few queries read whole rows of values.
+// The queries of a register block, and the pairs of vectors of values for each number of queries:
+// as many as 24 vectors of sums allow, so that few queries read whole rows of values.
 constexpr int kDotQueries = 12;
 constexpr int dot_twos(int queries) { return queries <= 3 ? 4 : queries <= 6 ? 2 : 1; }
 
-// Numbers from one rounded query to the next: known to the compiler, which has no register for
-// each, and not a power of two, which would have them all in the same lines of the first cache.
+// The distance between two rounded queries. It is a constant, because the compiler has no register
+// for each query, and not a power of two, which would put all queries into the same lines of the
+// first-level cache.
 constexpr int kQueryStride = kMostPairedDim + kChunk;
 
 struct DotScratch {
@@ -29,14 +30,14 @@ struct DotScratch {
 };
 static_assert(sizeof(DotScratch) <= kAttentionScratch * sizeof(float));
 
-// Prefetches what lies `ahead` of every other cache line: the one beside it comes as fast as if it
-// were asked for, and a core can wait for few at a time.
+// Prefetches every other cache line at the distance `ahead`: the adjacent line arrives as fast as
+// if it were prefetched, and a core can wait for few lines at a time.
 PB_INLINE void prefetch_two_lines(const void* line, int i, ptrdiff_t ahead) {
   if (i % 2 == 0) __builtin_prefetch(static_cast<const std::byte*>(line) + ahead, 0, 2);
 }
 
-// Scores of kQueries queries with kVectors vectors of keys. With `fresh`, what lies `ahead` of the
-// keys, the values in the same KV blocks, is prefetched.
+// Computes scores of kQueries queries with kVectors vectors of keys. With `fresh`, prefetches at
+// the distance `ahead` the values in the same KV blocks.
 template <int kQueries, int kVectors>
 PB_INLINE void dot_scores(const KvLayout& kv, const std::byte* const* keys, const ptrdiff_t* ahead,
                           bool fresh, const uint16_t* q, int step, float* scores) {
@@ -64,7 +65,7 @@ PB_INLINE void dot_scores(const KvLayout& kv, const std::byte* const* keys, cons
   }
 }
 
-// Computes the scores of n queries, as TileQueries (amx/attention-inl.h) does.
+// Computes the scores of n queries like TileQueries (amx/attention-inl.h).
 struct DotQueries {
   const uint16_t* numbers;  // (n, kQueryStride)
   int n;
@@ -79,7 +80,8 @@ struct DotQueries {
   }
 };
 
-// The values of the keys that a call sees, chunk by chunk, and what is prefetched meanwhile.
+// The values of the keys that a call sees, chunk by chunk, and the data that is prefetched with
+// them.
 struct ChunkRows {
   const uint16_t* rows[kSegment];
   ptrdiff_t ahead[kSegment / kChunk][2];
@@ -93,8 +95,8 @@ struct ChunkRows {
   }
 };
 
-// out (kQueries, out_stride) = probabilities (kQueries, 2 kScoreStride) times values, kTwos * 32
-// columns from `column` on.
+// out (kQueries, out_stride) = probabilities (kQueries, 2 kScoreStride) times values, for kTwos *
+// 32 columns from `column` on.
 template <int kQueries, int kTwos>
 PB_INLINE void dot_values(const ChunkRows& values, const uint16_t* probabilities, int column,
                           bool fresh, float* out, int out_stride) {
@@ -132,8 +134,8 @@ PB_INLINE void dot_values(const ChunkRows& values, const uint16_t* probabilities
   }
 }
 
-// Adds up the values of all columns for n queries, strip by strip: a strip stays in the first
-// cache while all queries pass.
+// Adds the values of all columns for n queries, strip by strip: a strip stays in the first-level
+// cache while all queries read it.
 inline void add_dot_values(const ValueRows& values, const float* probabilities, int n, float* out) {
   const KvLayout& kv = values.args.layout;
   const auto* pairs = reinterpret_cast<const uint16_t*>(probabilities);

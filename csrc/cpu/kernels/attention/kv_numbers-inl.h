@@ -1,9 +1,9 @@
-// The numbers that keys and values are kept as: how each is rounded, read back, and where it lies.
+// The types of stored keys and values: their rounding, conversion and layout.
 //
-// int8 has a scale for each key and each value, the greatest magnitude over 127; it is multiplied
-// into a score, or into a probability, never into the numbers. f16 holds magnitudes to 65504:
-// finite ones beyond are kept as that. What is infinite or NaN makes what is read infinite or NaN,
-// whatever the type, so that a sequence gone wrong is seen to be.
+// int8 has a scale for each key and each value, the greatest magnitude over 127; it multiplies a
+// score or a probability, never the numbers. f16 holds magnitudes up to 65504; finite numbers are
+// clamped to that. An infinite number or a NaN stays infinite or NaN in every type, so that the
+// failure of a sequence stays visible.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -13,15 +13,18 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// Kv::Number  as stored
-// kPaired     two numbers lie in one lane
-// kScaled     a scale goes with each key and each value
+// A type Kv of keys and values has:
+//
+// Number      the type of a stored number
+// kPaired     true if a lane contains two numbers
+// kScaled     true if each key and each value has a scale
 // write       rounds a vector and stores its numbers next to each other
-// key_at      where number d of a key in `slot` lies; value_at  where number d of a value lies
-// column      of the i-th two vectors of a row of values: they are its columns from there, and from
-//             kSecond further, on
+// key_at      the index of number d of a key in `slot`
+// value_at    the index of number d of a value
+// column      the first column of the i-th pair of vectors of a row of values; the second vector
+//             starts kSecond columns later
 
-// One vector of numbers after the other.
+// Consecutive vectors of numbers.
 struct Plain {
   static constexpr bool kPaired = false;
   static constexpr bool kScaled = false;
@@ -48,18 +51,19 @@ struct F16Kv : Plain {
   }
 };
 
-// Written is a number over its scale.
+// write() stores numbers that are divided by their scale.
 struct Int8Kv : Plain {
   using Number = int8_t;
   static constexpr bool kScaled = true;
   static PB_INLINE Vec read(const int8_t* p) { return load_int8(p); }
   static PB_INLINE void write(int8_t* p, Vec v) {
-    // In this order NaN is 127, whose scale is NaN.
+    // In this order of operations a NaN becomes 127, and its scale is NaN.
     store_bytes(p, to_nearest(max(min(v, set1(127.0f)), set1(-127.0f))));
   }
 };
 
-// Pairs of neighbours in head_dim in keys, pairs kValuePair apart in values.
+// Pairs of numbers: neighbours in head_dim for keys, numbers at a distance of kValuePair for
+// values.
 struct Bf16Kv {
   using Number = uint16_t;
   static constexpr bool kPaired = true;
@@ -90,7 +94,7 @@ PB_INLINE void load_two(const typename Kv::Number* row, int i, Vec& first, Vec& 
   }
 }
 
-// The scale of n numbers; NaN where one of them is not finite.
+// Returns the scale of n numbers; NaN if one of them is not finite.
 inline float int8_scale(const float* numbers, int n) {
   Vec highest = zero();
   for (int i = 0; i < n; i += kWidth) highest = max_or_nan(highest, abs(load_tail(numbers, i, n)));

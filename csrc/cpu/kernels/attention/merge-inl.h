@@ -1,4 +1,4 @@
-// The one place that adds up partial softmax states.
+// The only addition of partial softmax states.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -9,11 +9,11 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// total = total + part. The first part meets max = -infinity, sum = 0, accumulator = 0, and is
-// taken over as it is: exp(0) is 1.
+// total = total + part. The first part is merged into max = -infinity, sum = 0, accumulator = 0 and
+// is not changed, because exp(0) is 1.
 inline void merge_states(const KvLayout& kv, const QueryBlock& block, int begin, int end,
                          const SoftmaxState& part, const SoftmaxState& total) {
-  // Of all queries, with what is left in those that see no key: nobody reads it.
+  // Computed for all queries; the factors of queries that see no key are not used.
   alignas(64) float old_factors[kQueriesPerBlock], part_factors[kQueriesPerBlock];
   alignas(64) float maxima[kQueriesPerBlock], sums[kQueriesPerBlock];
   for (int i = 0; i < block.n; i += kWidth) {

@@ -1,4 +1,4 @@
-// Rotary positions, the q/k norm before them, and the write of a position's key and value.
+// Rotary positions, the q/k norm before them, and the store of a position's key and value.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -10,9 +10,9 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// One head (head_dim) in place: RMSNorm if asked, then the rotation of (x[i], x[i + half]) by the
-// angle of frequency i (Su et al., "RoFormer", 2021; the half-split order of Hugging Face). Every
-// product and sum is rounded by itself, as there.
+// Processes one head (head_dim) in place: an optional RMSNorm, then the rotation of (x[i], x[i +
+// half]) by the angle of frequency i (Su et al., "RoFormer", 2021; the half-split order of Hugging
+// Face). Every product and sum is rounded separately, as in Hugging Face's code.
 inline void rotate_head(const RotateArgs& args, float* head) {
   const int n = args.head_dim;
   if (args.norm_weight != nullptr) {
@@ -31,7 +31,8 @@ inline void rotate_head(const RotateArgs& args, float* head) {
   }
 }
 
-// One key or value: numbers d lie at `to[at(d)]`. `scale` is where its scale goes, if it has one.
+// Stores one key or value: number d goes to `to[at(d)]`. `scale` is the address of its scale, if
+// the type has one.
 template <typename Kv, typename At>
 PB_INLINE void store_numbers(const float* numbers, int n, typename Kv::Number* to, At at,
                              [[maybe_unused]] float* scale) {

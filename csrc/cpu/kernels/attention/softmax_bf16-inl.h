@@ -1,6 +1,6 @@
-// Softmax of one query over a segment, for products of bf16 probabilities with values: lean, as on
-// the tile unit it takes longer than those. Probabilities are rounded to bf16; their sum is of what
-// they were before, in lanes by position in the segment.
+// Softmax of one query over a segment, for products of bf16 probabilities with values. It is
+// optimised, because on AMX it takes longer than the products. Probabilities are rounded to bf16;
+// their sum is over the unrounded values, in lanes by position in the segment.
 #pragma once
 
 #include "cpu/kernels/vec/vec-inl.h"
@@ -8,10 +8,11 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-constexpr int kChunk = 32;  // d's of a product of scores, keys of one of values
+constexpr int kChunk = 32;  // numbers of head_dim per product of scores, keys per product of values
 
-// 2^x for x <= 0: 1 at 0, 0 below -126, NaN of NaN; elsewhere within 3e-6 of it, a hundredth of
-// what rounding to bf16 takes. Coefficients: least maximum relative error.
+// Returns 2^x for x <= 0: 1 at 0, 0 below -126, NaN for NaN; elsewhere with a relative error of
+// 3e-6, a hundredth of the rounding error of bf16. The coefficients have the least maximum relative
+// error.
 PB_INLINE Vec power_of_2(Vec x) {
   constexpr int kFloor = 0x9;
   const Vec r = _mm512_reduce_ps(x, kFloor);  // x - floor(x)
@@ -24,14 +25,15 @@ PB_INLINE Vec power_of_2(Vec x) {
   return _mm512_maskz_scalef_ps(keep, p, x);
 }
 
-// What cuts to the nearest bf16, of two as near to that of greater magnitude.
+// Returns a number whose truncation is the nearest bf16; ties are rounded away from zero.
 PB_INLINE Vec half_up(Vec x) {
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
 }
 
-// Where the probabilities of a chunk go: as f32, each in its score's place; or as bf16, from the
-// start of the chunk's share of half a row on: in pairs of keys k and k + 16, which a cut does
-// nearly for free, or one after the other, for which vdpbf16ps's targets have an instruction.
+// The layout of a chunk's probabilities: as f32 in the place of the scores, or as bf16, from the
+// start of the chunk's share of half a row on. The bf16 are in pairs of keys k and k + 16, which
+// truncation produces almost for free, or in order, for which targets with vdpbf16ps have an
+// instruction.
 enum class ChunkForm { kF32, kHalvesPaired, kInOrder };
 
 template <ChunkForm kForm>
@@ -47,8 +49,8 @@ PB_INLINE void store_chunk(float* row, int chunk, Vec low, Vec high) {
   }
 }
 
-// row: scores -> probabilities rounded to bf16, for the chunks that [first, last) lies in; zero
-// outside of the keys [begin, end), of which there are some.
+// Replaces the scores of `row` by probabilities rounded to bf16, for the chunks that contain
+// [first, last), with zeros outside of the keys [begin, end), which are not empty.
 template <ChunkForm kForm>
 inline void softmax_bf16(float* row, int begin, int end, int first, int last, float scale,
                          float* max_out, float* sum_out) {

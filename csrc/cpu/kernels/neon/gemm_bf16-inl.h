@@ -1,9 +1,9 @@
-// Products of bf16 for two rows at a time, by bfmmla: two columns' four k's times two rows' of the
-// same, added to four sums.
+// Products of bf16 for two rows at a time, by bfmmla: two columns' four numbers of k times two
+// rows' of the same, added to four sums.
 //
-// A row alone is a pair with itself, so that every output is one chain of the same instruction,
+// A single row is paired with itself, so that every output is one chain of the same instruction,
 // over k in fours, in any batch. The instruction rounds each sum of two products, and each sum with
-// the output so far, to odd, and takes numbers below 2^-126 for zero, whatever FPCR says as long as
+// the old output, to odd, and takes numbers below 2^-126 for zero, independent of FPCR as long as
 // its bit EBF is zero, as systems leave it (Arm Architecture Reference Manual, BFMMLA).
 #pragma once
 
@@ -27,13 +27,13 @@ PB_INLINE Vec add_products(Vec sums, Pairs columns, Pairs rows) {
   return vbfmmlaq_f32(sums, vreinterpretq_bf16_u32(columns), vreinterpretq_bf16_u32(rows));
 }
 
-// What gemm_block does for other products (gemm-inl.h).
+// Does the work of gemm_block for other products (gemm-inl.h).
 template <typename Product, int kRows>
   requires std::is_same_v<Product, PairedBf16Product>
 inline __attribute__((noinline)) void gemm_block(const BlockArgs<Product>& a) {
   constexpr int kPairs = (kRows + 1) / 2;
   const auto second = [](int p) { return 2 * p + 1 < kRows ? 2 * p + 1 : 2 * p; };
-  Vec sum[kPairs][kTileVectors][2];  // of each two columns: (column, row of the pair)
+  Vec sum[kPairs][kTileVectors][2];  // for each two columns: (column, row of the pair)
 #pragma GCC unroll 3
   for (int p = 0; p < kPairs; ++p) {
 #pragma GCC unroll 4

@@ -1,5 +1,5 @@
-// Rows or queries in groups as even as may be, each by code that is compiled for its number of
-// them.
+// Division of rows or queries into groups of nearly equal size, each processed by code that is
+// compiled for its size.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -17,7 +17,7 @@ PB_INLINE void with_count(int n, Body body) {
   body.template operator()<kMost>();
 }
 
-// The groups of at most kMost that cover [begin, end).
+// Returns the number of groups of at most kMost that cover [begin, end).
 template <int kMost>
 PB_INLINE int n_even_groups(int begin, int end) {
   return (end - begin + kMost - 1) / kMost;

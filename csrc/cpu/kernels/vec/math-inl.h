@@ -1,6 +1,6 @@
-// exp, and the activations built on it, as one vector polynomial: the same bits in every lane, so
-// that a tail (a masked vector) equals the body. Coefficients: least maximum relative error, fitted
-// in double precision.
+// exp, and the activations that use it, as one vector polynomial: every lane has the same bits, so
+// that a partial (masked) vector equals a full one. The coefficients have the least maximum
+// relative error, fitted in double precision.
 #pragma once
 
 #include "cpu/kernels/vec/vec-inl.h"
@@ -8,14 +8,15 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// Added to a number, leaves it rounded to a whole one in the lowest bits: 1.5 * 2^23.
+// Adding this number, 1.5 * 2^23, rounds a number to a whole one in the lowest bits.
 constexpr float kRounding = 12582912.0f;
 
-// e^x = e^r 2^n for x = n ln 2 + r, |r| <= ln 2 / 2. Returns e^r, and n + kRounding.
+// Computes e^x = e^r 2^n for x = n ln 2 + r, |r| <= ln 2 / 2. Returns e^r, and n + kRounding in
+// `shifted`.
 PB_INLINE Vec reduced_exp(Vec x, Vec& shifted) {
   shifted = mul_add(x, set1(1.44269504f), set1(kRounding));
   const Vec n = sub(shifted, set1(kRounding));
-  Vec r = neg_mul_add(n, set1(0.693359375f), x);  // ln 2 in two parts, the first exact times n
+  Vec r = neg_mul_add(n, set1(0.693359375f), x);  // ln 2 in two parts; the first product is exact
   r = neg_mul_add(n, set1(-2.12194440e-4f), r);
   Vec q = set1(1.381459878e-3f);  // e^r = 1 + r + r^2 q(r), error 3.1e-9
   q = mul_add(q, r, set1(8.368716575e-3f));
@@ -25,17 +26,17 @@ PB_INLINE Vec reduced_exp(Vec x, Vec& shifted) {
   return add(mul_add(mul(r, r), q, r), set1(1.0f));
 }
 
-// e^x within 1 unit in the last place; 0 below -104, infinity above 89, NaN of NaN.
+// Returns e^x within 1 unit in the last place; 0 below -104, infinity above 89, NaN for NaN.
 PB_INLINE Vec exp(Vec x) {
-  x = max(set1(-104.0f), min(set1(89.0f), x));  // in this order both keep a NaN
+  x = max(set1(-104.0f), min(set1(89.0f), x));  // this order keeps a NaN
   Vec shifted;
   const Vec p = reduced_exp(x, shifted);
   return scale_by_power_of_2(p, sub(shifted, set1(kRounding)));
 }
 
-// exp of x <= 0, the same bits: where no result is subnormal, in fewer steps.
+// Returns exp of x <= 0, in fewer steps and with the same bits if no result is subnormal.
 PB_INLINE Vec exp_of_negative(Vec x) {
-#ifndef __AVX512F__  // which scales by a power of 2 in one instruction
+#ifndef __AVX512F__  // AVX-512 scales by a power of 2 in one instruction
   if (all_at_least(x, -87.0f)) {
     Vec shifted;
     const Vec p = reduced_exp(x, shifted);
@@ -45,8 +46,8 @@ PB_INLINE Vec exp_of_negative(Vec x) {
   return exp(x);
 }
 
-// |x| < 0.625: tanh(x) = x + x^3 P(x^2), error 4.4e-9. Beyond: 1 - 2 / (e^2|x| + 1), with the sign
-// of x.
+// For |x| < 0.625, tanh(x) = x + x^3 P(x^2), error 4.4e-9. Beyond, it is 1 - 2 / (e^2|x| + 1), with
+// the sign of x.
 PB_INLINE Vec tanh(Vec x) {
   const Vec one = set1(1.0f);
   const Vec size = abs(x);
@@ -62,22 +63,22 @@ PB_INLINE Vec tanh(Vec x) {
   return select_less(size, set1(0.625f), inner, with_sign);
 }
 
-// x sigmoid(x)
+// Returns x sigmoid(x).
 PB_INLINE Vec silu(Vec x) { return div(x, add(set1(1.0f), exp(sub(zero(), x)))); }
 
 PB_INLINE Vec sigmoid(Vec x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x)))); }
 
-// x (1 + tanh(u)) / 2 = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3)
-// (Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016).
+// Returns x (1 + tanh(u)) / 2 = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3) (Hendrycks and
+// Gimpel, "Gaussian Error Linear Units", 2016).
 PB_INLINE Vec gelu_tanh(Vec x) {
   const Vec cubic = mul_add(mul(mul(x, x), x), set1(0.044715f), x);
   const Vec e = exp(mul(cubic, set1(-1.5957691216f)));
   return div(x, add(set1(1.0f), e));
 }
 
-// x Phi(x), Phi(x) = (1 + erf(z)) / 2, z = x / sqrt(2).
-// |z| < 1: erf(z) = z P(z^2), error 1.2e-9. Beyond: erfc(|z|) = exp(-T(|z|)), error 1.0e-9, and 0
-// from |z| = 4 on, where it is under 1.6e-8.
+// Returns x Phi(x), Phi(x) = (1 + erf(z)) / 2, z = x / sqrt(2). For |z| < 1, erf(z) = z P(z^2),
+// error 1.2e-9. Beyond, erfc(|z|) = exp(-T(|z|)), error 1.0e-9, and 0 from |z| = 4 on, where it is
+// below 1.6e-8.
 PB_INLINE Vec gelu(Vec x) {
   const Vec one = set1(1.0f);
   const Vec half = set1(0.5f);

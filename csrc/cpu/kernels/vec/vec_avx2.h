@@ -1,5 +1,5 @@
-// Vectors of eight floats: AVX2 and FMA, and the byte dot product of AVX-VNNI where the file is
-// compiled for it. The meaning of each function is said in vec_scalar.h.
+// Vectors of eight floats: AVX2 and FMA, and the byte dot product of AVX-VNNI if the file is
+// compiled for it. vec_scalar.h describes each function.
 #pragma once
 
 #include <immintrin.h>
@@ -98,7 +98,8 @@ PB_INLINE Pairs load_pairs(const uint16_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
 PB_INLINE Vec even(Pairs p) { return _mm256_castsi256_ps(_mm256_slli_epi32(p, 16)); }
-// The mask from memory: registers are short, and shifts compete with vfmadd for its units.
+// The mask comes from memory, because registers are scarce, and shifts compete with vfmadd for its
+// units.
 alignas(32) constexpr uint32_t kOddOfPairs[kWidth] = {
     0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000};
 PB_INLINE Vec odd(Pairs p) {
@@ -107,7 +108,7 @@ PB_INLINE Vec odd(Pairs p) {
   return v;
 }
 #define PB_DECODES_BF16
-// Numbers of a coded run (cpu/weights/pack_coded.h).
+// The numbers of a run of compressed bf16 (cpu/weights/pack_coded.h).
 using HighBytes = __m256i;  // by code, in each lane
 PB_INLINE HighBytes load_high_bytes(const uint8_t* p) {
   return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -184,8 +185,8 @@ PB_INLINE Vec load_f16(const uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
-// Pairs of e4m3 numbers, one pair a lane, and kFp8Fraction-ths of them, exactly: what their bits
-// are as those of f16 numbers, subnormal ones too.
+// Pairs of e4m3 numbers, one pair per lane, multiplied exactly by 1 / kFp8Fraction: this is the
+// value of their bits as f16 numbers, also of subnormal ones.
 constexpr float kFp8Fraction = 256.0f;
 using Fp8Pairs = __m128i;
 PB_INLINE Fp8Pairs load_fp8_pairs(const uint8_t* p) {
@@ -266,23 +267,23 @@ using Bytes = Quads;
 PB_INLINE Bytes bytes_of(Quads v) { return v; }
 using WholeByteSums = ByteSums;
 #else
-// Sums of pairs of products, 16 bits each: of w below 2^n there may be 2^(7 - n) before they are
-// handed on, and vpmaddubsw saturates nowhere.
+// Sums of pairs of products have 16 bits. For w below 2^n, 2^(7 - n) products may be added before
+// the sums are widened, and vpmaddubsw never saturates.
 constexpr bool kNarrowSums = true;
 using ByteSums = __m256i;
 PB_INLINE ByteSums no_sums() { return _mm256_setzero_si256(); }
 PB_INLINE ByteSums add_products(ByteSums sum, Quads w, QuadFactor x) {
   sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
   asm(""
-      : "+x"(sum));  // the compiler would add products up in pairs, for which registers are short
+      : "+x"(sum));  // keeps the compiler from adding products in pairs, which needs more registers
   return sum;
 }
 PB_INLINE Ints total(ByteSums sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 PB_INLINE Ints times(ByteSums sum, Ints factor) {
   return _mm256_madd_epi16(sum, _mm256_blend_epi16(factor, _mm256_slli_epi32(factor, 16), 0xaa));
 }
-// Bytes of eight bits have their zero point of 128 taken off: their magnitudes are multiplied, and
-// their signs go to the activations. 2 * 128 * 127 fits 16 bits, twice that does not.
+// A zero point of 128 is subtracted from bytes of eight bits: their magnitudes are multiplied, and
+// their signs are moved to the activations. 2 * 128 * 127 fits 16 bits, twice that does not.
 constexpr bool kSignedBytes = true;
 struct Bytes {
   Quads magnitudes, numbers;
@@ -297,30 +298,30 @@ struct WholeByteSums {
 PB_INLINE WholeByteSums add_products(WholeByteSums sum, const Bytes& w, QuadFactor x) {
   const __m256i pairs = _mm256_maddubs_epi16(w.magnitudes, _mm256_sign_epi8(x, w.numbers));
   sum.sum = add_ints(sum.sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-  asm("" : "+x"(sum.sum));  // as above
+  asm("" : "+x"(sum.sum));  // keeps the compiler from adding products in pairs
   return sum;
 }
 PB_INLINE Ints total(const WholeByteSums& sum) { return sum.sum; }
 
-// Words of 16 bits (gemm_words-inl.h): pairs, one a lane.
+// Words of 16 bits (gemm_words-inl.h), one pair per lane.
 #define PB_WORD_PRODUCTS
 using Words = __m256i;
 PB_INLINE Words load_words(const int16_t* p) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
 }
-// A pair in all lanes.
+// Returns a pair in all lanes.
 PB_INLINE Words broadcast_words(const int16_t* pair) {
   int32_t both;
   __builtin_memcpy(&both, pair, sizeof(both));
   return _mm256_set1_epi32(both);
 }
-// sum + the products of both words of each lane.
+// Returns sum + the products of both words of each lane.
 PB_INLINE Ints add_word_products(Ints sum, Words x, Words y) {
   sum = add_ints(sum, _mm256_madd_epi16(x, y));
-  asm("" : "+x"(sum));  // as above
+  asm("" : "+x"(sum));  // keeps the compiler from adding products in pairs
   return sum;
 }
-// The first and the second pairs of the lanes' quads, less the zero point.
+// Stores the first and the second pairs of the lanes' quads, minus the zero point.
 PB_INLINE void store_words(int16_t* first, int16_t* second, Quads v, int16_t zero_point) {
   const __m256i low = _mm256_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1,  //
                                        0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1);
@@ -331,7 +332,7 @@ PB_INLINE void store_words(int16_t* first, int16_t* second, Quads v, int16_t zer
   _mm256_store_si256(reinterpret_cast<__m256i*>(second),
                      _mm256_sub_epi16(_mm256_shuffle_epi8(v, high), zeros));
 }
-// A group of signed bytes.
+// Widens a group of signed bytes.
 PB_INLINE void widen_bytes(int16_t* to, const int8_t* from) {
 #pragma GCC unroll 2
   for (int i = 0; i < 32; i += 16) {

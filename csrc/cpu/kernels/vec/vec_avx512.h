@@ -1,8 +1,8 @@
-// Vectors of sixteen floats: AVX-512 F, BW, DQ and VL, and BF16 where the file is compiled for it.
-// The meaning of each function is said in vec_scalar.h.
+// Vectors of sixteen floats: AVX-512 F, BW, DQ and VL, and BF16 if the file is compiled for it.
+// vec_scalar.h describes each function.
 #pragma once
 
-// gcc 12 takes the undefined pass-through operand of its own intrinsics for a mistake.
+// gcc 12 warns about the undefined pass-through operand of its own intrinsics.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -31,7 +31,7 @@ constexpr bool kByteProducts = false;
 
 using Vec = __m512;
 
-// n <= 0: none; n >= 16: all.
+// Returns the mask of the first n lanes: none for n <= 0, all for n >= 16.
 PB_INLINE __mmask16 first_lanes(int n) {
   return static_cast<__mmask16>(n >= kWidth ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u);
 }
@@ -94,7 +94,7 @@ PB_INLINE Vec odd(Pairs p) {
   return _mm512_castsi512_ps(_mm512_and_si512(p, high));
 }
 #define PB_DECODES_BF16
-// Numbers of a coded run (cpu/weights/pack_coded.h).
+// The numbers of a run of compressed bf16 (cpu/weights/pack_coded.h).
 using HighBytes = __m512i;  // by code, in each lane
 PB_INLINE HighBytes load_high_bytes(const uint8_t* p) {
   return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -113,16 +113,16 @@ PB_INLINE void decode(const uint8_t* run, HighBytes high_bytes, Pairs (&numbers)
 }
 PB_INLINE void store_pairs(uint16_t* to, Pairs pairs) { _mm512_storeu_si512(to, pairs); }
 constexpr __mmask32 kOddOfPairs = 0xaaaaaaaau;
-// Pairs (first[c], second[c]), cut to bf16.
+// Returns the pairs (first[c], second[c]), truncated to bf16.
 PB_INLINE Pairs pairs_of(Vec first, Vec second) {
   const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(first), 16);
   return _mm512_mask_blend_epi16(kOddOfPairs, low, _mm512_castps_si512(second));
 }
-// to: a whole cache line.
+// `to` is a whole cache line.
 PB_INLINE void store_pairs(uint16_t* to, Vec first, Vec second) {
   _mm512_store_si512(to, pairs_of(first, second));
 }
-// Pairs of the even numbers of x and y, and of their odd ones.
+// Return the pairs of the even numbers of x and y, and of their odd numbers.
 PB_INLINE Pairs evens(Pairs x, Pairs y) {
   return _mm512_mask_blend_epi16(kOddOfPairs, x, _mm512_slli_epi32(y, 16));
 }
@@ -130,13 +130,13 @@ PB_INLINE Pairs odds(Pairs x, Pairs y) {
   return _mm512_mask_blend_epi16(kOddOfPairs, _mm512_srli_epi32(x, 16), y);
 }
 #ifdef __AVX512BF16__
-// A pair in all lanes.
+// Returns a pair in all lanes.
 PB_INLINE Pairs broadcast_pair(const uint16_t* pair) {
   int32_t both;
   __builtin_memcpy(&both, pair, sizeof(both));
   return _mm512_set1_epi32(both);
 }
-// sum + the products of both numbers of each lane, by vdpbf16ps.
+// Returns sum + the products of both numbers of each lane, by vdpbf16ps.
 PB_INLINE Vec add_dot(Vec sum, Pairs x, Pairs y) {
   return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
 }
@@ -192,8 +192,8 @@ PB_INLINE Vec load_f16(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 
-// Pairs of e4m3 numbers, one pair a lane, and kFp8Fraction-ths of them, exactly: what their bits
-// are as those of f16 numbers, subnormal ones too.
+// Pairs of e4m3 numbers, one pair per lane, multiplied exactly by 1 / kFp8Fraction: this is the
+// value of their bits as f16 numbers, also of subnormal ones.
 constexpr float kFp8Fraction = 256.0f;
 using Fp8Pairs = __m256i;
 PB_INLINE Fp8Pairs load_fp8_pairs(const uint8_t* p) {
@@ -272,22 +272,22 @@ using Bytes = Quads;
 PB_INLINE Bytes bytes_of(Quads v) { return v; }
 using WholeByteSums = ByteSums;
 #else
-// Sums of pairs of products, 16 bits each: of w below 2^n there may be 2^(7 - n) before they are
-// handed on, and vpmaddubsw saturates nowhere.
+// Sums of pairs of products have 16 bits. For w below 2^n, 2^(7 - n) products may be added before
+// the sums are widened, and vpmaddubsw never saturates.
 constexpr bool kNarrowSums = true;
 using ByteSums = __m512i;
 PB_INLINE ByteSums no_sums() { return _mm512_setzero_si512(); }
 PB_INLINE ByteSums add_products(ByteSums sum, Quads w, QuadFactor x) {
   sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(w, x));
   asm(""
-      : "+v"(sum));  // the compiler would add products up in pairs, for which registers are short
+      : "+v"(sum));  // keeps the compiler from adding products in pairs, which needs more registers
   return sum;
 }
 PB_INLINE Ints total(ByteSums sum) { return _mm512_madd_epi16(sum, _mm512_set1_epi16(1)); }
 PB_INLINE Ints times(ByteSums sum, Ints factor) {
   return _mm512_madd_epi16(sum, pair_up(factor, factor, 0));
 }
-// Bytes of eight bits are taken as two of four, low + 16 high.
+// Bytes of eight bits are multiplied as two numbers of four bits, low + 16 high.
 constexpr bool kSignedBytes = false;
 struct Bytes {
   Quads low, high;

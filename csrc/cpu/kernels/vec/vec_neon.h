@@ -1,6 +1,5 @@
-// Vectors of four floats: NEON of 64-bit ARM, with the dot product of bytes (sdot), and with i8mm
-// and bf16 where the file is compiled for them. The meaning of each function is said in
-// vec_scalar.h.
+// Vectors of four floats: NEON of 64-bit ARM with the dot product of bytes (sdot), and with i8mm
+// and bf16 if the file is compiled for them. vec_scalar.h describes each function.
 #pragma once
 
 #include <arm_neon.h>
@@ -58,7 +57,7 @@ PB_INLINE void hold(Vec&) {}
 PB_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) {
   return vbslq_f32(vcltq_f32(a, b), yes, no);
 }
-// Not by fmax and fmin, which give NaN where either is.
+// max and min do not use fmax and fmin, which return NaN if either operand is NaN.
 PB_INLINE Vec max(Vec a, Vec b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 PB_INLINE Vec min(Vec a, Vec b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 PB_INLINE Vec abs(Vec a) { return vabsq_f32(a); }
@@ -98,8 +97,8 @@ PB_INLINE Vec load_f16(const uint16_t* p) {
   return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 }
 
-// Pairs of e4m3 numbers, one pair a lane, and kFp8Fraction-ths of them, exactly: what their bits
-// are as those of f16 numbers, subnormal ones too.
+// Pairs of e4m3 numbers, one pair per lane, multiplied exactly by 1 / kFp8Fraction: this is the
+// value of their bits as f16 numbers, also of subnormal ones.
 constexpr float kFp8Fraction = 256.0f;
 using Fp8Pairs = int16x4_t;
 PB_INLINE Fp8Pairs load_fp8_pairs(const uint8_t* p) { return vreinterpret_s16_u8(vld1_u8(p)); }
@@ -109,7 +108,7 @@ PB_INLINE Vec odd_of_fp8(Fp8Pairs p) {
 }
 PB_INLINE Vec even_of_fp8(Fp8Pairs p) { return odd_of_fp8(vshl_n_s16(p, 8)); }
 
-// Four bytes, in the low half.
+// Loads four bytes into the low half.
 PB_INLINE uint8x8_t load_four(const void* p) {
   uint32_t four;
   __builtin_memcpy(&four, p, sizeof(four));
@@ -223,11 +222,12 @@ constexpr bool kSignedBytes = false;
 PB_INLINE Bytes bytes_of(Quads v) { return v; }
 using WholeByteSums = ByteSums;
 #else
-// There is no product of unsigned bytes and signed ones, but those of few bits are signed ones too.
+// There is no product of unsigned and signed bytes, but bytes of few bits are non-negative signed
+// bytes, too.
 PB_INLINE ByteSums add_products(ByteSums sum, Quads w, QuadFactor x) {
   return vdotq_s32(sum, vreinterpretq_s8_u8(w), x);
 }
-// Bytes of eight bits have their zero point of 128 taken off, so that they are signed ones.
+// A zero point of 128 is subtracted from bytes of eight bits, so that they are signed bytes.
 constexpr bool kSignedBytes = true;
 PB_INLINE Bytes bytes_of(Quads v) { return veorq_u8(v, vdupq_n_u8(128)); }
 struct WholeByteSums {
