@@ -1,11 +1,11 @@
-// The answers to one question: one, or several side by side.
+// The view of the answers to one question: one answer, or several side by side.
 
 import { action, h, show } from "./dom.js";
 import { whole } from "./figures.js";
 import { SchemaForm } from "./form.js";
 import { TokensView } from "./tokens.js";
 
-const LEAST_FOR_RATE = 0.2; // seconds; in less, a handful of packets come, whose times say nothing
+const LEAST_FOR_RATE = 0.2; // seconds; a rate over less time is noise
 
 const STATES = {
   stopped: "Stopped",
@@ -39,7 +39,7 @@ export class AnswerView {
     this.update();
   }
 
-  // Show what is new at the next frame of the screen.
+  // Shows new text at the next frame of the screen.
   changed() {
     if (this.#isWaiting) return;
     this.#isWaiting = true;
@@ -62,7 +62,7 @@ export class AnswerView {
     this.figures.textContent = this.#figures().join(" · ");
   }
 
-  // The end in words, for those who do not see it.
+  // Returns the end of the answer in words, for screen readers.
   summary() {
     const { state, usage } = this.answer;
     if (state !== "done") return this.note.textContent;
@@ -101,7 +101,7 @@ export class AnswerView {
   }
 }
 
-// One of the n answers.
+// The view of one of the n answers.
 class ChoiceView {
   constructor({ request, choices }, index, schema, actions, choose) {
     const name = `Answer ${index + 1}`;
@@ -187,7 +187,7 @@ class CallsView {
   }
 }
 
-// A call's arguments on lines of their own, once they are whole.
+// Returns a call's arguments as indented JSON once they are complete.
 function readable(text) {
   try {
     return JSON.stringify(JSON.parse(text), null, 2);

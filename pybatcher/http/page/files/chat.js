@@ -1,4 +1,4 @@
-// The chat: sending, stopping, editing, asking again, going on.
+// The chat: sending, stopping, editing, retrying and continuing.
 
 import { Conversation, hasCaughtUp, newAnswer, newChoice, take } from "./conversation.js";
 import { $, action, h, show, tell } from "./dom.js";
@@ -6,10 +6,10 @@ import { ask, events, said } from "./stream.js";
 import { AnswerView } from "./answer.js";
 import { QuestionView } from "./question.js";
 
-const NEAR = 80; // pixels from the end at which a reader is taken to follow
+const NEAR = 80; // pixels from the end within which the view follows new text
 
 export class Chat {
-  #running = null; // the AbortController of the answer that comes
+  #running = null; // the AbortController of the answer in progress
   #views = new Map();
 
   // settings: gives the body of a request. model: gives the model's name. refused: called with
@@ -40,7 +40,7 @@ export class Chat {
     this.#focus();
   }
 
-  // -- what a person does -------------------------------------------------------------------
+  // -- actions of the user ------------------------------------------------------------------
 
   #listen() {
     $("composer").addEventListener("submit", (event) => {
@@ -76,7 +76,7 @@ export class Chat {
     this.message.focus();
   }
 
-  // Ask once more for an answer: with another seed, where none was chosen.
+  // Requests the answer again, with another seed unless the user chose one.
   #retry(answer) {
     const request = this.#request();
     if (request === null) return;
@@ -92,7 +92,7 @@ export class Chat {
     this.#answer(request);
   }
 
-  // Go on where an answer was cut: the same request with the same seed gives the same text.
+  // Continues a cut answer: the same request with the same seed gives the same text.
   #resume(answer) {
     answer.state = "streaming";
     answer.error = "";
@@ -189,7 +189,7 @@ export class Chat {
     answer.choices = again;
   }
 
-  // -- what is seen -------------------------------------------------------------------------
+  // -- display ------------------------------------------------------------------------------
 
   #render() {
     this.#views.clear();
@@ -239,7 +239,7 @@ export class Chat {
     if (isRunning) $("status").textContent = "The answer comes.";
   }
 
-  // Not where it would bring up a keyboard on the screen.
+  // Does nothing on touch screens, where the focus would open a keyboard.
   #focus() {
     if (window.matchMedia("(hover: hover)").matches) this.message.focus();
   }

@@ -1,14 +1,14 @@
-// A conversation: what was asked and answered, kept until the tab is closed.
+// A conversation: questions and answers, stored until the tab is closed.
 //
 // messages: {role: "user", text}, or {role: "assistant", request, choices, chosen, state, ...}.
-//   request: the body that was sent but for its messages. It always has a seed, so that the same
-//     request gives the same answer again: that is how an answer that was cut is continued.
+//   request: the request body without its messages. It always has a seed, so that the same
+//     request gives the same answer again, which is how a cut answer is continued.
 //   choices: the n answers: {text, reasoning, calls, tokens, reason}.
 //   state: "streaming", "done", "stopped", "broken" (the connection or the page ended), "failed".
 
 import { CONVERSATION, keep, recall } from "./kept.js";
 
-const PERIOD = 300; // ms between two writes while an answer comes
+const PERIOD = 300; // ms between two writes while an answer arrives
 
 export class Conversation {
   #timer = null;
@@ -32,7 +32,7 @@ export class Conversation {
     return message;
   }
 
-  // Forget a message and all that came after it.
+  // Deletes a message and all later ones.
   cutAt(message) {
     const index = this.messages.indexOf(message);
     if (index >= 0) this.messages.splice(index);
@@ -48,7 +48,7 @@ export class Conversation {
     this.#timer ??= setTimeout(() => this.#write(), PERIOD);
   }
 
-  // The messages before an answer, as the server wants them.
+  // Returns the messages before an answer in the form of the API.
   before(answer, system) {
     const messages = system ? [{ role: "system", content: system }] : [];
     for (const message of this.messages) {
@@ -64,11 +64,11 @@ export class Conversation {
     this.#timer = null;
     if (this.isEmpty) return keep(CONVERSATION, null);
     if (keep(CONVERSATION, this.messages)) return true;
-    return keep(CONVERSATION, this.messages.map(withoutTokens)); // they take most of the room
+    return keep(CONVERSATION, this.messages.map(withoutTokens)); // tokens take most of the space
   }
 }
 
-// An answer as messages: itself, and what its tools have given.
+// Returns an answer as messages: itself, and the results of its tools.
 function sent(answer) {
   const { text, calls } = answer.choices[answer.chosen];
   if (calls.length === 0) return [{ role: "assistant", content: text }];
@@ -110,7 +110,7 @@ export function newChoice() {
   return { text: "", reasoning: "", calls: [], tokens: [], reason: null };
 }
 
-// Add the chunk of one choice. A token is [text, logprob, [[text, logprob], ...]].
+// Adds the chunk of one choice. A token is [text, logprob, [[text, logprob], ...]].
 export function take(choice, { delta, logprobs, finish_reason: reason }) {
   choice.text += delta.content ?? "";
   choice.reasoning += delta.reasoning_content ?? delta.reasoning ?? "";
@@ -125,7 +125,7 @@ export function take(choice, { delta, logprobs, finish_reason: reason }) {
   choice.reason = reason ?? choice.reason;
 }
 
-// Where `again` has what `held` had, as it has with the same seed, and as much of it or more.
+// Returns true if `again` begins with the content of `held`, as it does with the same seed.
 export function hasCaughtUp(again, held) {
   const isSame = held.text.startsWith(again.text) && held.reasoning.startsWith(again.reasoning);
   const size = (choice) => choice.text.length + choice.reasoning.length;

@@ -1,5 +1,5 @@
-// Elements made of names, properties and children. All text becomes text nodes: nothing that a
-// model has written is ever read as HTML.
+// Makes elements from names, properties and children. All text becomes text nodes, so that nothing
+// that a model writes is parsed as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -28,13 +28,13 @@ export function show(element, isShown) {
   element.hidden = !isShown;
 }
 
-// Say what is wrong in an element with role=alert; "" hides it.
+// Shows a problem in an element with role=alert; "" hides it.
 export function tell(element, text) {
   element.textContent = text;
   show(element, text !== "");
 }
 
-// A small button with a name.
+// Returns a small button with a name.
 export function action(name, onclick, properties = {}) {
   return h("button", { type: "button", class: "action", onclick, ...properties }, name);
 }

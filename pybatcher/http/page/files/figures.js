@@ -1,8 +1,8 @@
-// Numbers as people read them.
+// Formats numbers for people.
 
 export const whole = (n) => Math.round(n).toLocaleString("en");
 
-// With as many digits as say something: 0.42, 4.2, 42, 4,200.
+// Returns a number with its significant digits: 0.42, 4.2, 42, 4,200.
 export function short(n) {
   const size = Math.abs(n);
   if (size === 0 || size >= 100) return whole(n);

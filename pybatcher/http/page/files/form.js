@@ -1,11 +1,11 @@
-// A form made of a JSON schema, whose fields are filled while their JSON comes.
+// A form made from a JSON schema, whose fields are filled while their JSON arrives.
 
 import { action, h, show } from "./dom.js";
 import { readPartial } from "./partial_json.js";
 
-const MOST_CHOICES = 8; // of an enum that are shown side by side
+const MOST_CHOICES = 8; // values of an enum that are shown side by side
 const MOST_DEEP = 12;
-const MOST_STEPS = 20; // of references to references
+const MOST_STEPS = 20; // nested references that are followed
 
 export class SchemaForm {
   #read = "";
@@ -19,7 +19,7 @@ export class SchemaForm {
       this.field.element, h("div", { class: "row actions" }, copy));
   }
 
-  // text: the JSON so far. isWhole: no more of it comes.
+  // text: the JSON so far. isWhole: the JSON is complete.
   fill(text, isWhole) {
     if (text === this.#read && !isWhole) return;
     this.#read = text;
@@ -53,7 +53,7 @@ const shown = (value) => (typeof value === "string" ? value : JSON.stringify(val
 const label = (schema, name) =>
   h("span", { class: "name", title: schema.description ?? null }, schema.title ?? name);
 
-// A text, a number, or whatever has no field of its own.
+// Returns the field of a text, a number, or a value without a field of its own.
 class AnyField {
   constructor(schema, name) {
     const isLong = schema.type === "string" && !(schema.maxLength <= 80) && !schema.format;
@@ -78,7 +78,7 @@ class AnyField {
   }
 }
 
-// One of a few values: all are shown, the chosen one is marked.
+// Returns the field of one of a few values: all are shown, the chosen one is marked.
 class ChoiceField {
   constructor(schema, name, names = {}) {
     this.name = schema.title ?? name;

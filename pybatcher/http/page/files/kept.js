@@ -1,5 +1,5 @@
-// What the browser keeps: settings for good, a conversation and a key until the tab is closed.
-// A browser that keeps nothing (a private window, a full store) is no error.
+// Storage in the browser: settings permanently, a conversation and a key until the tab is closed.
+// A browser that stores nothing (a private window, a full store) is not an error.
 
 const PREFIX = "pybatcher.";
 
@@ -14,8 +14,8 @@ const OF_TAB = new Set([KEY, CONVERSATION, LIVE]);
 
 const store = (name) => (OF_TAB.has(name) ? sessionStorage : localStorage);
 
-// Names are kept by the folder that the page is served from: two servers behind one host have
-// nothing in common.
+// Names include the folder that the page is served from, so that two servers behind one host
+// share nothing.
 const full = (name) => PREFIX + new URL(".", document.baseURI).pathname + name;
 
 export function recall(name) {
@@ -26,7 +26,7 @@ export function recall(name) {
   }
 }
 
-// Returns whether there was room for it.
+// Returns whether the value was stored.
 export function keep(name, value) {
   try {
     if (value === null) store(name).removeItem(full(name));

@@ -1,4 +1,4 @@
-// The dialog that asks for a key, where the server does.
+// The dialog that asks for a key if the server requires one.
 
 import { $, show, tell } from "./dom.js";
 import { KEY, keep, recall } from "./kept.js";
@@ -35,7 +35,7 @@ export class KeyDialog {
   async #use() {
     const value = $("key-value").value.trim();
     if (value === "") return tell($("key-problem"), "Type the key first.");
-    if (!/^[\x21-\x7e]+$/.test(value)) return tell($("key-problem"), UNKNOWN); // no header can have it
+    if (!/^[\x21-\x7e]+$/.test(value)) return tell($("key-problem"), UNKNOWN); // a header cannot contain it
     const before = recall(KEY);
     keep(KEY, value);
     try {

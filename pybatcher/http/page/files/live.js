@@ -1,4 +1,4 @@
-// The live view: what the server does, for as long as somebody looks.
+// The live view: the activity of the server while the view is open.
 
 import { h, show, tell } from "./dom.js";
 import { short, whole } from "./figures.js";
@@ -7,7 +7,7 @@ import { Series, restarts } from "./series.js";
 import { ask, events, said } from "./stream.js";
 import { Timelines } from "./timeline.js";
 
-const LATE = 4000; // ms without a frame after which what is shown is called old
+const LATE = 4000; // ms without a frame after which the display counts as old
 const MOST_PAUSE = 8000; // ms between two attempts to reach the server
 
 const PLOTS = [
@@ -61,7 +61,7 @@ export class Live {
     this.#turn();
   }
 
-  // Begin anew, with the model that is chosen now.
+  // Starts again with the chosen model.
   restart() {
     this.#watching?.abort();
     this.#watching = null;
@@ -92,7 +92,7 @@ export class Live {
           pause = 500;
           this.#take(frame);
         }
-        await wait(50, signal); // the server ends each feed after a while, to be asked again
+        await wait(50, signal); // the server ends each feed after some time; the page then asks again
       } catch (error) {
         if (signal.aborted) return;
         this.#lost(error);

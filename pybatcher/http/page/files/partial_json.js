@@ -1,8 +1,8 @@
-// JSON that has not come to its end yet, read as far as it has come.
+// Reads incomplete JSON as far as it has arrived.
 
 // Returns {value, path}: the value so far, and the keys and indexes of the place that is being
-// written; path is null once the text is whole. `value` is undefined where nothing has come.
-// What is no JSON is read up to where it stops being it.
+// written; path is null once the text is complete. `value` is undefined if nothing has arrived.
+// Invalid JSON is read up to its first error.
 export function readPartial(text) {
   const reader = new Reader(text);
   const value = reader.value();
@@ -67,7 +67,7 @@ class Reader {
     }
   }
 
-  // Whether an object or array ends here; else goes over the comma before its next entry.
+  // Returns whether an object or array ends here; otherwise skips the comma before its next entry.
   ends(bracket, isFirst) {
     this.space();
     const c = this.text[this.at];
@@ -110,7 +110,7 @@ class Reader {
     }
   }
 
-  // A number, true, false or null. One at the end of the text may go on.
+  // Reads a number, true, false or null. At the end of the text it may be incomplete.
   word() {
     const [word] = /^[-+.\w]*/.exec(this.text.slice(this.at));
     this.at += word.length;

@@ -1,4 +1,4 @@
-// Lines over the last two minutes, as SVG: an axis with units, a legend with the figures.
+// Plots lines over the last two minutes as SVG, with an axis with units and a legend.
 
 import { h, svg } from "./dom.js";
 import { SPAN } from "./series.js";
@@ -15,9 +15,9 @@ export class Plot {
   #width = 0;
   #drawn = null;
 
-  // title, unit: of the axis. lines: [{key, name}], the first one in the accent colour.
-  // least: the axis goes at least so far. format: a figure as text. look: called with a time, or
-  // null, where somebody points at one.
+  // title, unit: labels of the axis. lines: [{key, name}], the first one in the accent colour.
+  // least: the least end of the axis. format: returns a figure as text. look: called with the time
+  // under the pointer, or null.
   constructor({ title, unit, lines, least, format, look }) {
     Object.assign(this, { title, unit, lines, least, format });
     this.figures = lines.map(() => h("b", {}, ""));
@@ -36,7 +36,7 @@ export class Plot {
     this.svg.addEventListener("pointerleave", () => look(null));
   }
 
-  // points: of a `Series`. now: the time at the right end. at: the time that is looked at, or null.
+  // points: those of a `Series`. now: the time at the right end. at: the marked time, or null.
   draw(drawn) {
     this.#drawn = drawn;
     const { points, marks, now, at } = drawn;
@@ -85,7 +85,7 @@ export class Plot {
 
 const isNumber = (value) => typeof value === "number";
 
-// Returns the points of a line in stretches without a gap.
+// Returns the points of a line in segments without a gap.
 function stretches(points, key) {
   const found = [];
   let before = null;
@@ -128,7 +128,7 @@ const upright = (name) => (x) => svg("line", { class: name, x1: x, x2: x, y1: TO
 const mark = upright("restart");
 const cursor = upright("cursor");
 
-// The round number at or above a value.
+// Returns the round number at or above a value.
 export function ceiling(value) {
   const power = 10 ** Math.floor(Math.log10(value));
   return STEPS.map((step) => step * power).find((one) => one >= value * 0.999999);

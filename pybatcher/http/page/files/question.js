@@ -1,4 +1,4 @@
-// What a person has asked, which can be changed and asked again.
+// The view of a question, which the user can edit and send again.
 
 import { action, h } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// The frames of the live view as points of plots: rates, shares, times; the last two minutes.
+// Turns frames of the live view into points of plots: rates, shares and times of two minutes.
 
 import { LIVE, keep, recall } from "./kept.js";
 
@@ -6,7 +6,7 @@ export const SPAN = 120; // seconds
 const RATE_SPAN = 2; // seconds over which a rate is taken
 const HIT_SPAN = 30;
 const MOST_REQUESTS = 16;
-const FRESH = 90_000; // ms after which what was kept is of no use
+const FRESH = 90_000; // ms after which stored frames are dropped
 
 export class Series {
   constructor() {
@@ -60,7 +60,7 @@ export class Series {
     };
   }
 
-  // -- over a reload of the page ------------------------------------------------------------
+  // -- storage across a reload of the page --------------------------------------------------
 
   keep(model) {
     const { points, requests, marks } = this;
@@ -77,7 +77,7 @@ export class Series {
 
 export const restarts = (counts) => counts.restarts + (counts.worker_restarts ?? 0);
 
-// Whether counts are those of another server: they never fall.
+// Returns whether the server restarted: counts of one server never fall.
 const isAnother = (counts, before) => counts !== null && counts.steps < before.steps;
 
 const ms = (seconds) => (seconds === undefined || seconds === null ? null : 1000 * seconds);

@@ -1,4 +1,4 @@
-// The options of a chat: how answers are drawn, and which form they have.
+// The options of a chat: sampling, and the structure of answers.
 
 import { action, h, tell } from "./dom.js";
 import { SETTINGS, keep, recall } from "./kept.js";
@@ -16,7 +16,7 @@ const EXAMPLE = {
   additionalProperties: false,
 };
 
-// Of each field: its name in a request, what people read, and the range that a server takes.
+// Each field has its name in a request, its label, and the range that a server accepts.
 const NUMBERS = [
   { name: "temperature", label: "Temperature", usual: "the model's, else 1", min: 0, max: 100, step: "any", hint: "0: always the likeliest token" },
   { name: "max_tokens", label: "Max tokens", usual: "as many as fit", min: 1, step: 1 },
@@ -62,8 +62,8 @@ export class Settings {
     this.request();
   }
 
-  // Returns the body of a request but for its messages and its model, with a seed in any case;
-  // `system` is the system prompt. null: an option is not right, and its field says why.
+  // Returns the body of a request without its messages and its model, always with a seed;
+  // `system` is the system prompt. null: an option is invalid, and its field shows why.
   request() {
     const body = {};
     let isRight = true;
@@ -137,7 +137,7 @@ function put(input, value) {
   else input.value = value;
 }
 
-// Returns {value} as fields of a body, {problem}, or {} where nothing is said.
+// Returns {value} as fields of a body, {problem}, or {} if the fields are empty.
 function read(name, input) {
   if (input.type === "checkbox") return input.checked ? { value: { logprobs: true, top_logprobs: 5 } } : {};
   if (input.type === "number") return readNumber(name, input);

@@ -1,4 +1,4 @@
-// Requests to the server that has served this page, and their answers as they come.
+// Sends requests to the server of this page, and reads their answers as they arrive.
 
 import { KEY, recall } from "./kept.js";
 
@@ -33,14 +33,14 @@ async function refusal(response) {
   try {
     told = (await response.json()).error ?? {};
   } catch {
-    // A proxy's page, or nothing: the status has to do.
+    // The body is a proxy's page or empty, so that only the status is known.
   }
   const message = told.message ?? `the server said ${response.status} ${response.statusText}`;
   return new ApiError(response.status, message, told.param ?? null);
 }
 
 // Yields the objects of a stream of events until "[DONE]" or its end. Throws ApiError for an
-// error that the server tells in the stream, and where the stream has ended without its last event.
+// error event in the stream, and if the stream ends without its last event.
 export async function* events(response, { hasEnd = true } = {}) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -70,7 +70,7 @@ function dataOf(part) {
   return lines.map((line) => line.slice(5).trimStart()).join("\n");
 }
 
-// What a person is told of an error.
+// Returns the message of an error for the user.
 export function said(error) {
   if (error instanceof ApiError) return error.message;
   return "the server cannot be reached";

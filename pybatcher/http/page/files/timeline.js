@@ -1,4 +1,4 @@
-// Requests that have ended, a row each: how long it waited, computed its prompt, and wrote.
+// Ended requests, one per row, with the times of waiting, of the prompt and of the output.
 
 import { h, show } from "./dom.js";
 import { duration, whole } from "./figures.js";
@@ -75,7 +75,7 @@ function makeRow(request) {
   return { element, bar, ago };
 }
 
-// A part of the time in which tokens came: the more, the stronger.
+// Returns a part of the time line, which is stronger the more tokens arrived in it.
 function tick(n, most) {
   const element = h("i", {});
   element.style.opacity = n === 0 ? 0 : (0.35 + (0.65 * n) / most).toFixed(2);

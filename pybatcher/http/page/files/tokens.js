@@ -1,5 +1,5 @@
-// The text of an answer; with log-probabilities, a token at a time, in colours while somebody
-// points at it or has it in focus.
+// The text of an answer. With log-probabilities it is split into tokens, which are coloured while
+// the pointer or the focus is on the text.
 
 import { h, show } from "./dom.js";
 
@@ -11,8 +11,8 @@ const percent = (logprob) => {
 export class TokensView {
   #choice = null;
   #nTokens = 0;
-  #shown = ""; // the text that is there
-  #at = -1; // the token that is looked at
+  #shown = ""; // the displayed text
+  #at = -1; // the marked token
 
   constructor(hasTokens) {
     this.hasTokens = hasTokens;
@@ -38,8 +38,8 @@ export class TokensView {
     this.text.replaceChildren();
   }
 
-  // The text of tokens may differ from the text of the answer, where a character is made of
-  // several tokens: a token then has what came until it was whole.
+  // The text of tokens can differ from the text of the answer if several tokens form one
+  // character. A token then has all text up to the complete character.
   #addTokens({ text, tokens }) {
     let at = this.#shown.length;
     for (; this.#nTokens < tokens.length; this.#nTokens++) {
@@ -87,7 +87,7 @@ export class TokensView {
   }
 }
 
-// One of the likeliest tokens, with a bar as long as it was likely.
+// Returns one of the likeliest tokens, with a bar for its probability.
 function row([token, logprob], isTaken) {
   const bar = h("span", { class: "bar-of" });
   bar.style.width = `${(100 * Math.exp(logprob)).toFixed(1)}%`;
