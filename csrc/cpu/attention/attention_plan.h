@@ -35,7 +35,7 @@ class AttentionPlan {
   void reserve(int max_rows, int group, int layer_group = 0);
 
   // Plans a pass. Sequences that share KV blocks become neighbours, in any order of the batch.
-  // Those with the longest context come first, so that the last tasks are short.
+  // The sequences with the longest context come first, so that the last tasks are short.
   void make(const RowBatch& batch, int block_size);
 
   int group() const { return group_; }

@@ -1,4 +1,4 @@
-// AVX-512 with the tile unit (Intel AMX) for products of bf16.
+// AVX-512 with AMX for products of bf16 and of bytes.
 //
 // Compiled, by CMakeLists.txt, with
 //   -mavx2 -mfma -mf16c
