@@ -19,33 +19,34 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// Products by the kind of a format's weights: on the tile unit if the target has it.
+// The product of weights, by what they have; on the tile unit if the target has it.
+template <typename Weights>
+constexpr ProductKernel product_of() {
 #ifdef __AMX_INT8__
-template <typename Weights>
-constexpr ProductKernel kOfGroups = kByteProduct<GroupBytes<Weights>>;
-template <typename Weights>
-constexpr ProductKernel kOfWholeBytes = kByteProduct<GroupBytes<Weights>>;
-template <typename Weights>
-constexpr ProductKernel kOfGroupsWithZero = kByteProduct<ZeroPointBytes<Weights>>;
-template <typename Weights>
-constexpr ProductKernel kOfBlocksWithMin = kByteProduct<MinBytes<Weights>>;
-template <typename Weights>
-constexpr ProductKernel kOfBlocksWithHalves = kByteProduct<HalfBytes<Weights>>;
+  if constexpr (HasBlocks<Weights>) {
+    if constexpr (Weights::kHasHalves) {
+      return kByteProduct<HalfBytes<Weights>>;
+    } else {
+      return kByteProduct<MinBytes<Weights>>;
+    }
+  } else if constexpr (kStoresZeros<Weights>) {
+    return kByteProduct<ZeroPointBytes<Weights>>;
+  } else {
+    return kByteProduct<GroupBytes<Weights>>;
+  }
 #else
-template <typename Weights>
-constexpr ProductKernel kOfGroups = kGroupKernel<GroupProduct<Weights>>;
-template <typename Weights>
-constexpr ProductKernel kOfWholeBytes = kWholeByteKernel<Weights>;
-template <typename Weights>
-constexpr ProductKernel kOfGroupsWithZero = kGroupKernel<GroupProduct<Weights>>;
-template <typename Weights>
-constexpr ProductKernel kOfBlocksWithMin = kGroupKernel<SuperBlockProduct<Weights>>;
-template <typename Weights>
-constexpr ProductKernel kOfBlocksWithHalves = kGroupKernel<SuperBlockProduct<Weights>>;
+  if constexpr (HasBlocks<Weights>) {
+    return kGroupKernel<SuperBlockProduct<Weights>>;
+  } else if constexpr (Weights::kZeroPoint == Int8Weights::kZeroPoint) {  // numbers of eight bits
+    return kWholeByteKernel<Weights>;
+  } else {
+    return kGroupKernel<GroupProduct<Weights>>;
+  }
 #endif
+}
 
 template <typename Format>
-constexpr ProductKernel kProduct = {};
+constexpr ProductKernel kProduct = product_of<WeightsOf<Format>>();
 
 #ifdef __AMX_BF16__
 template <>
@@ -62,27 +63,9 @@ constexpr ProductKernel kProduct<Fp8> = {
     {kAmxColumns}, kBf16Row, kFp8Scratch, {kAmxTiles, kAmxTiles}, fp8_tiles};
 #else
 template <>
-constexpr ProductKernel kProduct<Int8> = kOfWholeBytes<Int8Weights>;
-template <>
-constexpr ProductKernel kProduct<Int4> = kOfGroups<Int4Weights>;
-template <>
 constexpr ProductKernel kProduct<Fp8> = {
     {kTileColumns}, kBf16Row, sizeof(Fp8Scratch), kTilesPerCall, each_tile<fp8_tile>};
 #endif
-template <>
-constexpr ProductKernel kProduct<Int4Zp> = kOfGroupsWithZero<Int4ZpWeights>;
-template <>
-constexpr ProductKernel kProduct<Q5_0> = kOfGroups<Q5_0Weights>;
-template <>
-constexpr ProductKernel kProduct<Iq4Nl> = kOfWholeBytes<Iq4NlWeights>;
-template <>
-constexpr ProductKernel kProduct<Mxfp4> = kOfGroups<Mxfp4Weights>;
-template <>
-constexpr ProductKernel kProduct<Q4K> = kOfBlocksWithMin<Q4KWeights>;
-template <>
-constexpr ProductKernel kProduct<Q5K> = kOfBlocksWithMin<Q5KWeights>;
-template <>
-constexpr ProductKernel kProduct<Q6K> = kOfBlocksWithHalves<Q6KWeights>;
 
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET

@@ -57,6 +57,11 @@ struct Codes {
   }
 };
 
+// How kernels take the numbers of a format: a specialisation for each, of which
+// targets/formats-inl.h derives the product.
+template <typename Format>
+struct WeightsOf;
+
 // f16 scales of a group.
 struct F16Scales {
   static constexpr int kScaleBytes = kGroupTileColumns * 2;
@@ -133,6 +138,13 @@ struct Int4Weights : F16Scales {
 struct Int4ZpWeights : Int4Weights {
   static constexpr int16_t kZeroPoint = 0;  // lies in the tile
 };
+
+template <>
+struct WeightsOf<Int8> : Int8Weights {};
+template <>
+struct WeightsOf<Int4> : Int4Weights {};
+template <>
+struct WeightsOf<Int4Zp> : Int4ZpWeights {};
 
 // Whether the zero points of columns follow their scales.
 template <typename Weights>
@@ -310,7 +322,7 @@ struct GroupProduct {
   // Whether so many rows take no longer than the weights take to come from memory: of int8 all, or
   // with narrow vectors, which take twice the instructions, two.
   static constexpr bool is_quick(int rows) {
-    return rows == 1 || (std::is_same_v<Weights, Int8Weights> && (kWidth == 16 || rows == 2));
+    return rows == 1 || (std::is_base_of_v<Int8Weights, Weights> && (kWidth == 16 || rows == 2));
   }
   template <int kRows>
   static PB_INLINE void block(const GroupBlockArgs& a) {

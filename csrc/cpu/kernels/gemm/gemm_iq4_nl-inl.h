@@ -22,7 +22,8 @@ struct Iq4NlBytes {
 };
 constexpr Iq4NlBytes kIq4NlBytes;
 
-struct Iq4NlWeights : F16Scales {
+template <>
+struct WeightsOf<Iq4Nl> : F16Scales {
   static constexpr int16_t kZeroPoint = Int8Weights::kZeroPoint;
   static constexpr int kRowsOfQuads = 4;
   static constexpr int kMaxRows = kByteProducts ? 6 : 4;

@@ -60,7 +60,8 @@ PB_INLINE void add_halves(const Column (&low)[kGroupTileVectors],
 alignas(16) constexpr uint8_t kMxfp4Bytes[16] = {12, 13, 14, 15, 16, 18, 20, 24,
                                                  12, 11, 10, 9,  8,  6,  4,  0};
 
-struct Mxfp4Weights {
+template <>
+struct WeightsOf<Mxfp4> {
   static constexpr int kScaleBytes = kGroupTileColumns;
   static constexpr int16_t kZeroPoint = 12;
   static constexpr int kRowsOfQuads = 4;

@@ -11,7 +11,8 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-struct Q5_0Weights : F16Scales {
+template <>
+struct WeightsOf<Q5_0> : F16Scales {
   static constexpr int16_t kZeroPoint = 16;
   static constexpr int kRowsOfQuads = Codes<5>::kRowsOfQuads;
   static constexpr int kMaxRows = kNarrowSums ? 4 : 6;
@@ -36,7 +37,7 @@ struct Q5_0Weights : F16Scales {
 };
 
 template <>
-constexpr int kGroupSteps<Q5_0Weights> = kStepsOfHalf;
+constexpr int kGroupSteps<WeightsOf<Q5_0>> = kStepsOfHalf;
 
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET

@@ -22,6 +22,10 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
+// Weights whose product is that of blocks.
+template <typename Weights>
+concept HasBlocks = requires { Weights::kHasHalves; };
+
 // Factors of a group in vector v of the columns. d, d_min: the f16 numbers that its block begins
 // with. factors: those of the group, which its codes follow.
 
@@ -52,9 +56,12 @@ struct SuperHalfScales {
   }
 };
 
-struct Q4KWeights : Codes<4>, SuperScaleAndMin {};
-struct Q5KWeights : Codes<5>, SuperScaleAndMin {};
-struct Q6KWeights : Codes<6>, SuperHalfScales {
+template <>
+struct WeightsOf<Q4K> : Codes<4>, SuperScaleAndMin {};
+template <>
+struct WeightsOf<Q5K> : Codes<5>, SuperScaleAndMin {};
+template <>
+struct WeightsOf<Q6K> : Codes<6>, SuperHalfScales {
   static constexpr int kZeroShift = 5;  // 2^5 = Q6K::kZero
 };
 
