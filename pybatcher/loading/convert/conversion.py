@@ -1,9 +1,9 @@
 """Convert weights that the engine does not take as they are in the checkpoint.
 
 The engine takes f32, f16, bf16 and the blocks of ENGINE_BLOCKS as they are. A matrix keeps that
-dtype, or is rounded to the engine's. GGUF's blocks in SAME_AS become one of these with the same
-numbers; all other blocks are dequantised here, by the reference implementation in the `gguf`
-package. A `StoredWeight` makes its own arrays.
+dtype, or is rounded to the engine's. MXFP4 in parts becomes blocks of mxfp4. The other blocks of
+GGUF are dequantised here, by the reference implementation in the `gguf` package. A `StoredWeight`
+makes its own arrays.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ from ..checkpoints.blocks import BLOCKS, ENGINE_BLOCKS, MXFP4_PARTS, block_name
 from ..checkpoints.rounding import to_bf16
 from ..checkpoints.tensors import Tensor
 from .mxfp4 import joined_blocks
-from .q3_k import q3_k_as_q6_k
 
 __all__ = [
-    "SAME_AS",
     "check_conversion",
     "convert",
     "convert_tensors",
@@ -36,9 +34,6 @@ __all__ = [
 ]
 
 _CHUNK = 2**20  # elements converted at a time
-SAME_AS = {MXFP4_PARTS: "mxfp4", "q3_k": "q6_k"}
-"""Blocks of ENGINE_BLOCKS that hold the numbers of other formats."""
-
 _PRECISION_ADVICE = {
     "int4": "; dtype='int8' would keep nearly all of what they hold",
     "int8": "; dtype='bf16' would keep more of what they hold",
@@ -72,7 +67,7 @@ def _own_dtype(tensor: Tensor) -> str | None:
     kind = tensor.dtype
     if kind not in BLOCKS or kind in ENGINE_BLOCKS:
         return kind
-    return SAME_AS.get(kind)
+    return "mxfp4" if kind == MXFP4_PARTS else None
 
 
 def convert_tensors(
@@ -116,9 +111,8 @@ def check_conversion(
     """
     dequantised = {
         tensor.dtype: None
-        for name, tensor in tensors.items()
+        for tensor in tensors.values()
         if tensor.dtype not in (*ENGINE_BLOCKS, MXFP4_PARTS)
-        and not (tensor.dtype in SAME_AS and name in kept)
     }
     for kind in dequantised:
         if kind in BLOCKS:
@@ -163,11 +157,11 @@ def _warn_of_rounding(lost: list[tuple[str, int]], dtype: str, origin: str) -> N
 def target_dtype(kind: str, dtype: str) -> str:
     """Return the dtype to which weights of format `kind` are converted for an engine of `dtype`.
 
-    A format that the engine takes stays as it is, MXFP4 in parts becomes mxfp4, and one of SAME_AS
-    its counterpart where that is asked for. Other blocks become f32, or bf16 for a bf16 engine.
+    A format that the engine takes stays as it is, and MXFP4 in parts becomes mxfp4. Other blocks
+    become f32, or bf16 for a bf16 engine.
     """
-    if kind == MXFP4_PARTS or SAME_AS.get(kind) == dtype:
-        return SAME_AS[kind]
+    if kind == MXFP4_PARTS:
+        return "mxfp4"
     if kind not in BLOCKS or kind in ENGINE_BLOCKS:
         return kind
     return "bf16" if dtype == "bf16" else "f32"
@@ -176,13 +170,11 @@ def target_dtype(kind: str, dtype: str) -> str:
 def convert(tensor: Tensor, target: str) -> NDArray[Any]:
     """Return the values of a matrix in blocks as `target`, a dtype given by `target_dtype`.
 
-    Shape (rows, columns); float32, or bfloat16 bits as uint16. Blocks of mxfp4 and q6_k are bytes:
-    (rows, columns / 32 * 17) and (rows, columns / 256 * 210).
+    Shape (rows, columns); float32, or bfloat16 bits as uint16. Blocks of mxfp4 are bytes: (rows,
+    columns / 32 * 17).
     """
     if target == "mxfp4":
         return joined_blocks(tensor)
-    if target == "q6_k":
-        return q3_k_as_q6_k(tensor.array)
     to_f32 = _reference(tensor.dtype, tensor.source)
     if target == "bf16":
         return _in_parts(tensor, lambda rows: to_bf16(to_f32(rows)), np.uint16)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ...errors import ModelFormatError
 from ...params.embedding_defaults import EmbeddingDefaults
 from ...params.embedding_head import DenseLayer, EmbeddingHead
-from ..checkpoints.blocks import BLOCKS, ENGINE_BLOCKS
+from ..checkpoints.blocks import BLOCKS
 from ..checkpoints.blueprint import EMBEDDING, Blueprint
 from ..checkpoints.fields import Fields, shown
 from ..checkpoints.fingerprint import fingerprint
@@ -28,7 +28,6 @@ from ..checkpoints.limits import MAX_VOCABULARY
 from ..checkpoints.loaded_model import LoadedModel
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.tensors import PLAIN, Tensor, as_f32
-from ..convert.conversion import SAME_AS
 from ..families import read_gguf_blueprint
 from ..parts.gguf_contents import GgufContents
 from ..parts.gguf_names import gguf_name
@@ -38,9 +37,6 @@ from .file import map_gguf
 
 __all__ = ["open_gguf"]
 
-# Block formats without kernels that are loaded as int8: more than 4 bits, finer scales than int4
-# has, or a minimum, without which 4 bits lose as much again.
-_LOADED_AS_INT8 = ("q4_1", "q5_1", "iq4_xs")
 _ROPE_DIVISORS = "rope_freqs.weight"
 _LEAST_DIVISOR = np.float32(1e-3)  # of frequencies, so that none becomes infinite
 _LONGROPE_DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")
@@ -159,13 +155,11 @@ def _refuse_unknown_tensors(
 
 
 def _prevailing_dtype(weights: Mapping[str, Tensor]) -> str:
-    """Return the dtype of most matrix elements; formats without kernels count as int8 or int4."""
+    """Return the dtype of most matrix elements; formats without kernels count as int4."""
     counts: Counter[str] = Counter()
     for tensor in weights.values():
         if tensor.array.ndim == 2:
-            dtype = tensor.dtype
-            dtype = SAME_AS.get(dtype, dtype)
-            if dtype in BLOCKS and dtype not in ENGINE_BLOCKS:
-                dtype = "int8" if dtype in _LOADED_AS_INT8 else "int4"
-            counts[dtype] += math.prod(tensor.shape)
+            block = BLOCKS.get(tensor.dtype)
+            has_kernels = block is None or block.native
+            counts[tensor.dtype if has_kernels else "int4"] += math.prod(tensor.shape)
     return counts.most_common(1)[0][0]

@@ -18,7 +18,6 @@ from pybatcher.loading import Tensor
 from pybatcher.loading.checkpoints.blocks import BLOCKS, ENGINE_BLOCKS, MXFP4_PARTS, block_name
 from pybatcher.loading.convert import conversion
 from pybatcher.loading.convert.conversion import (
-    SAME_AS,
     check_conversion,
     convert_tensors,
     engine_dtype,
@@ -157,13 +156,13 @@ def test_matrices_that_keep_their_dtype() -> None:
     plain = Tensor(np.zeros((3, 4), np.float16), "f16", "")
     tensors = {kind: blocks(kind) for kind in BLOCKS} | {"vector": vector, "plain": plain}
     kept = kept_matrices(tensors)
-    assert kept == {*ENGINE_BLOCKS, *SAME_AS, "plain"}
+    assert kept == {*ENGINE_BLOCKS, MXFP4_PARTS, "plain"}
     with pytest.warns(UserWarning, match="rounded to int4: .*1 of IQ2_S") as caught:
         entries = convert_tensors(tensors, "int4", "model.gguf", kept)
     assert not any(block_name(name) in str(caught[0].message).split() for name in kept)
     assert {name: entries[name][1] for name in kept} == {
         **{name: name for name in ENGINE_BLOCKS},
-        **{MXFP4_PARTS: "mxfp4", "q3_k": "q6_k", "plain": "f16"},
+        **{MXFP4_PARTS: "mxfp4", "plain": "f16"},
     }
     assert kept_matrices({"vector": vector, "plain": plain}) == set()
 
@@ -180,15 +179,11 @@ def test_without_the_gguf_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
     assert warned({"a": blocks("int8"), "b": blocks("int4")}, "f32") == []
     convert(blocks("iq4_nl"), "int8")
-    as_it_is = blocks("q3_k")
-    (made, dtype, *shape) = convert_tensors({"a": as_it_is}, "int8", "model.gguf", {"a"})["a"]
-    assert (dtype, tuple(shape)) == ("q6_k", as_it_is.shape)
-    assert made().shape == (ROWS, COLUMNS // 256 * BLOCKS["q6_k"].n_bytes)
     with pytest.raises(
         ModelFormatError, match=r"pip install --upgrade 'pybatcher-engine\[gguf\]'"
     ) as caught:
-        warned({"a": blocks("q3_k")}, "f32")
-    assert str(caught.value).startswith("model.gguf: has Q3_K weights")
+        warned({"a": blocks("iq3_s")}, "f32")
+    assert str(caught.value).startswith("model.gguf: has IQ3_S weights")
 
 
 def test_a_gguf_package_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

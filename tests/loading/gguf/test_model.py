@@ -283,11 +283,12 @@ def q4_k_m(name: str) -> Kind:
         (Kind.Q8_0, "int8"),
         (Kind.Q6_K, "q6_k"),
         (Kind.Q5_K, "q5_k"),
-        *((Kind.IQ4_XS, "int8"), (Kind.Q4_1, "int8"), (Kind.Q3_K, "q6_k")),
+        *((Kind.IQ4_XS, "int4"), (Kind.Q4_1, "int4"), (Kind.Q3_K, "int4")),
         (Kind.Q4_0, "int4"),
         (Kind.Q4_K, "q4_k"),
         (q4_k_m, "q4_k"),
         (Kind.Q2_K, "int4"),
+        (Kind.IQ3_S, "int4"),
         (lambda name: Kind.Q6_K if name == "output.weight" else Kind.Q4_0, "int4"),
         (lambda name: Kind.F16 if name == "token_embd.weight" else Kind.Q8_0, "int8"),
         (lambda name: Kind.Q8_0 if "ffn" in name else Kind.F16, "int8"),  # few, but large
