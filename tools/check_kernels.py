@@ -28,8 +28,11 @@ KERNELS = "cuda/image/kernels.cu"
 ARCHITECTURES = {"compute_80": ("sm_80", "sm_89", "sm_100"), "compute_90a": ("sm_90a",)}
 
 REGISTERS = 128
-# Formats of mma's weights.
-DTYPES = ("bf16", "int8", "int4", "int4_zp", "q4_k", "q5_k", "q6_k", "mxfp4")
+# Formats of mma's weights: bf16 and the formats that have CUDA kernels.
+FORMATS = re.findall(
+    r"ROW\(FORMAT, \w+, (\w+), \w+, cuda\)", (SOURCES / "formats/list.h").read_text()
+)
+DTYPES = ("bf16", *FORMATS)
 # Kernels that hold large tiles in registers, and the most registers of each.
 BUDGETS: dict[str, int] = {
     **{

@@ -98,6 +98,88 @@ def _mxfp4(x: NDArray[np.float32]) -> Bytes:
     return np.concatenate([(exponents + 127).astype(np.uint8), _pairs(codes)], axis=2)
 
 
+def _with_min(x: NDArray[np.float32], n_bits: int) -> tuple[Bytes, Bytes]:
+    """Return scales and minimums, (rows, groups, 4), and codes."""
+    low = x.min(axis=2, keepdims=True)
+    scales = (x.max(axis=2, keepdims=True) - low) / (2**n_bits - 1)
+    codes = np.rint((x - low) / scales).clip(0, 2**n_bits - 1).astype(np.uint8)
+    factors = np.concatenate([scales, low], axis=2).astype(np.float16).view(np.uint8)
+    return factors, codes
+
+
+def _q4_1(x: NDArray[np.float32]) -> Bytes:
+    factors, codes = _with_min(x, 4)
+    return np.concatenate([factors, _pairs(codes)], axis=2)
+
+
+def _q5_1(x: NDArray[np.float32]) -> Bytes:
+    factors, codes = _with_min(x, 5)
+    fifth_bits = np.packbits(codes >> 4, axis=2, bitorder="little")
+    return np.concatenate([factors, fifth_bits, _pairs(codes & 15)], axis=2)
+
+
+def _supers(x: NDArray[np.float32], n: int) -> NDArray[np.float32]:
+    """Return the groups of n elements of super-blocks: (rows, blocks, 256 / n, n)."""
+    return x.reshape(len(x), -1, 256 // n, n)
+
+
+def _whole(scales: NDArray[np.float32], most: int) -> tuple[Bytes, Bytes, NDArray[np.float32]]:
+    """Return d in bytes, scales as whole numbers of at most `most`, and what they stand for."""
+    d = (scales.max(axis=2, keepdims=True) / most).astype(np.float16)
+    wide = d.astype(np.float32)
+    whole = np.rint(scales / wide).clip(1, most).astype(np.uint8)
+    return d.view(np.uint8), whole, (wide * whole)[..., None]
+
+
+def _two_bits(codes: Bytes) -> Bytes:
+    """Return codes of 2 bits of super-blocks, (rows, blocks, 16, 16), as GGUF packs them."""
+    halves = codes.reshape(*codes.shape[:2], 2, 4, 32)
+    packed = halves[:, :, :, 0].copy()
+    for i in range(1, 4):
+        packed |= halves[:, :, :, i] << np.uint8(2 * i)
+    return packed.reshape(*codes.shape[:2], 64)
+
+
+def _iq4_xs(x: NDArray[np.float32]) -> Bytes:
+    groups = _supers(x, 32)
+    d, whole, scales = _whole(np.abs(groups).max(axis=3) / 127, 31)
+    codes = np.abs((groups / scales)[..., None] - _IQ4_NL_NUMBERS).argmin(axis=-1)
+    stored = (whole + 32).astype(np.uint16)
+    high = (stored >> 4 << (2 * np.arange(8, dtype=np.uint16))).sum(axis=2, dtype=np.uint16)
+    low = (stored & 15).astype(np.uint8)
+    return np.concatenate(
+        [
+            d,
+            high[..., None].view(np.uint8),
+            low[..., ::2] | low[..., 1::2] << np.uint8(4),
+            _pairs(codes).reshape(*d.shape[:2], 128),
+        ],
+        axis=2,
+    )
+
+
+def _q2_k(x: NDArray[np.float32]) -> Bytes:
+    groups = _supers(x, 16)
+    low = np.minimum(groups.min(axis=3), 0)
+    d, whole, scales = _whole((groups.max(axis=3) - low) / 3, 15)
+    d_min, whole_min, mins = _whole(-low, 15)
+    codes = np.rint((groups + mins) / scales).clip(0, 3).astype(np.uint8)
+    return np.concatenate([whole | whole_min << np.uint8(4), _two_bits(codes), d, d_min], axis=2)
+
+
+def _q3_k(x: NDArray[np.float32]) -> Bytes:
+    groups = _supers(x, 16)
+    d, whole, scales = _whole(np.abs(groups).max(axis=3) / 3.5, 31)
+    codes = (np.rint(groups / scales).clip(-4, 3) + 4).astype(np.uint8)
+    eight = (codes >> 2).reshape(*codes.shape[:2], 8, 32)
+    high = np.packbits(eight, axis=2, bitorder="little").reshape(*codes.shape[:2], 32)
+    stored = whole + np.uint8(32)
+    low = (stored & 15)[..., :8] | (stored & 15)[..., 8:] << np.uint8(4)
+    four = (stored >> 4).reshape(*stored.shape[:2], 4, 4)
+    upper = (four << (2 * np.arange(4, dtype=np.uint8))[:, None]).sum(axis=2, dtype=np.uint8)
+    return np.concatenate([high, _two_bits(codes & 3), low, upper, d], axis=2)
+
+
 _GROUPS: dict[str, Callable[[NDArray[np.float32]], Bytes]] = {
     "int8": _int8,
     "int4": _int4,

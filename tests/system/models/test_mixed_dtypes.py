@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from safetensors.torch import load_file, save_file
 
 from pybatcher.engine import Engine
 from pybatcher.errors import ModelFormatError
+from pybatcher.loading.checkpoints.blocks import BLOCKS
 from pybatcher.testing.checkpoints import make_checkpoint
 
 N_HEADS = {
@@ -30,7 +32,28 @@ N_HEADS = {
     "attn_k": SUPER_BLOCK_SHAPE["num_key_value_heads"],
 }
 PROMPT = list(range(5, 45))
-SCALE_BYTES = {Kind.Q4_K: (0, 4), Kind.Q5_K: (0, 4), Kind.Q6_K: (208, 2), Kind.IQ4_NL: (0, 2)}
+NATIVE = {
+    Kind[block.gguf_name]: dtype
+    for dtype, block in BLOCKS.items()
+    if block.native and block.gguf_name and dtype not in ("int8", "int4", "mxfp4")
+}
+"""The engine's formats with f16 scales that nothing is rounded to, by their GGUF types."""
+ADDED = {Kind.Q4_1: -1.5e-3, Kind.Q5_1: -3e-3}
+"""The second f16 number of formats that add it; others subtract what it multiplies."""
+TOLERANCES = {Kind.Q4_K: 0.01, Kind.Q5_K: 0.005, Kind.Q6_K: 0.005}
+
+
+@cache
+def scale_places(kind: Kind) -> list[int]:
+    """Return where the f16 numbers of a block lie: a NaN there makes numbers that are none."""
+    n_bytes = gguf.GGML_QUANT_SIZES[kind][1]
+    places = []
+    for at in range(0, n_bytes, 2):
+        block = np.zeros((1, n_bytes), np.uint8)
+        block[0, at + 1] = 0x7E
+        if np.isnan(gguf.quants.dequantize(block, kind)).any():
+            places.append(at)
+    return places
 
 
 def q4_k_m(name: str) -> Kind:
@@ -57,16 +80,19 @@ def every_kind(name: str) -> Kind:
 
 
 def with_small_scales(path: Path) -> None:
-    """Give blocks of random bytes scales with which a model's numbers stay small."""
+    """Give blocks scales with which a model's numbers stay small."""
     data = bytearray(path.read_bytes())
     for tensor in gguf.GGUFReader(path).tensors:
-        if tensor.tensor_type not in SCALE_BYTES:
+        if tensor.tensor_type not in NATIVE:
             continue
         n_bytes = gguf.GGML_QUANT_SIZES[tensor.tensor_type][1]
-        at, size = SCALE_BYTES[tensor.tensor_type]
         for begin in range(tensor.data_offset, tensor.data_offset + tensor.n_bytes, n_bytes):
-            scales = np.array([2e-4, 1e-3][: size // 2], np.float16)
-            data[begin + at : begin + at + size] = scales.tobytes()
+            for place, scale in zip(
+                scale_places(tensor.tensor_type),
+                (2e-4, ADDED.get(tensor.tensor_type, 1e-3)),
+                strict=False,
+            ):
+                data[begin + place : begin + place + 2] = np.float16(scale).tobytes()
     path.write_bytes(data)
 
 
@@ -116,7 +142,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_checkpoint(tmp_path_factory.mktemp("hf") / "llama", "llama", **SUPER_BLOCK_SHAPE)
 
 
-@pytest.mark.parametrize("kind", [Kind.Q4_K, Kind.Q5_K, Kind.Q6_K, Kind.IQ4_NL, q4_k_m])
+@pytest.mark.parametrize("kind", [*NATIVE, q4_k_m])
 def test_blocks_are_read_as_the_reference_reads_them(
     kind: Kind | Callable[[str], Kind], directory: Path, tmp_path: Path
 ) -> None:
@@ -127,18 +153,19 @@ def test_blocks_are_read_as_the_reference_reads_them(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that int8 cannot hold them
             found, expected = logits(path, dtype=dtype), logits(plain, dtype=dtype)
-        # int8 keeps the numbers of IQ4_NL; the same as f32 are rounded in a group without a -127.
-        is_rounded = kind == Kind.IQ4_NL and dtype == "int8"
+        # int8 keeps the numbers of some; the same as f32 are rounded: of IQ4_NL, in a group without
+        # a -127.
+        keeps = dtype == "int8" and kind in NATIVE and BLOCKS[NATIVE[kind]].in_int8
+        if keeps and kind != Kind.IQ4_NL:
+            continue
+        is_rounded = keeps
         np.testing.assert_allclose(found, expected, rtol=1e-5 if is_rounded else 0)
 
 
 @pytest.mark.parametrize(
     ("kind", "dtypes", "tolerance"),
     [
-        (Kind.Q4_K, "q4_k", 0.01),
-        (Kind.Q5_K, "q5_k", 0.005),
-        (Kind.Q6_K, "q6_k", 0.005),
-        (Kind.IQ4_NL, "iq4_nl", 0.02),
+        *((kind, dtype, TOLERANCES.get(kind, 0.02)) for kind, dtype in NATIVE.items()),
         (q4_k_m, "q4_k, q6_k", 0.02),
         # dtype="bf16" makes half of this error.
         (every_kind, {"q4_k", "f32", "int8", "bf16", "q5_k", "iq4_nl", "q5_0", "q6_k"}, 0.08),
@@ -167,7 +194,7 @@ def test_each_matrix_keeps_its_dtype(
     assert error.min() > 0  # other products than those of f32
 
 
-@pytest.mark.parametrize("kind", [Kind.Q4_K, Kind.Q5_K, Kind.Q6_K, Kind.IQ4_NL, q4_k_m])
+@pytest.mark.parametrize("kind", [*NATIVE, q4_k_m])
 def test_weights_take_little_more_than_in_the_file(
     kind: Kind | Callable[[str], Kind], directory: Path, tmp_path: Path
 ) -> None:
@@ -178,8 +205,10 @@ def test_weights_take_little_more_than_in_the_file(
     engine.close()
 
 
-@pytest.mark.parametrize("kind", [q4_k_m, every_kind])
-def test_chunks_change_no_bit(kind: Callable[[str], Kind], directory: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [*NATIVE, q4_k_m, every_kind])
+def test_chunks_change_no_bit(
+    kind: Kind | Callable[[str], Kind], directory: Path, tmp_path: Path
+) -> None:
     path = write(directory, tmp_path / "model.gguf", kind)
     at_once = logits(path)
     for chunks in ((1, 39), (17, 20, 3), (1,) * 40):
@@ -188,30 +217,29 @@ def test_chunks_change_no_bit(kind: Callable[[str], Kind], directory: Path, tmp_
 
 def test_the_cache_keeps_mixed_weights(directory: Path, tmp_path: Path) -> None:
     path = write(directory, tmp_path / "model.gguf", q4_k_m)
-    cache = tmp_path / "cache"
+    folder = tmp_path / "cache"
     expected = logits(path)
     for state in ("written", "found"):
-        engine = load(path, weights_cache=str(cache))
+        engine = load(path, weights_cache=str(folder))
         found = engine.description()["weights_cache"] in ("mapped", "copied")
         assert found == (state == "found")
         engine.close()
-        np.testing.assert_array_equal(logits(path, weights_cache=str(cache)), expected)
+        np.testing.assert_array_equal(logits(path, weights_cache=str(folder)), expected)
     with pytest.warns(UserWarning, match="rounded to int8"):
-        load(path, weights_cache=str(cache), dtype="int8").close()
-    assert len(list(cache.iterdir())) == 2
+        load(path, weights_cache=str(folder), dtype="int8").close()
+    assert len(list(folder.iterdir())) == 2
 
 
-@pytest.mark.parametrize("kind", [Kind.Q4_K, Kind.Q5_K, Kind.Q6_K, Kind.IQ4_NL])
+@pytest.mark.parametrize("kind", NATIVE)
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 def test_scales_that_are_no_numbers_are_refused(
     kind: Kind, bad: float, directory: Path, tmp_path: Path
 ) -> None:
     path = write(directory, tmp_path / "model.gguf", kind)
     (entry,) = [t for t in gguf.GGUFReader(path).tensors if t.name == "blk.1.ffn_up.weight"]
-    at, size = SCALE_BYTES[kind]
     data = bytearray(path.read_bytes())
-    end = entry.data_offset + at + size
-    data[end - 2 : end] = np.float16(bad).tobytes()  # the scale of mins, where there is one
+    begin = entry.data_offset + scale_places(kind)[-1]  # the scale of mins, where there is one
+    data[begin : begin + 2] = np.float16(bad).tobytes()
     path.write_bytes(data)
     with pytest.raises(ModelFormatError, match=r"layers\.1\.up\.weight.* at \[0, 0\]"):
         load(path)
@@ -223,9 +251,9 @@ def test_mixtures_are_made_while_loading(directory: Path, tmp_path: Path) -> Non
     made = {"q6_k": "q6_k", "q5_k_m": "q5_k, q6_k", "q4_k_m": "q4_k, q6_k", "int4": "int4"}
     errors = []
     for dtype, dtypes in made.items():
-        cache = str(tmp_path / dtype)
-        rows = logits(directory, dtype=dtype, kv_dtype="f32", weights_cache=cache)
-        again = {"dtype": dtype, "kv_dtype": "f32", "weights_cache": cache}
+        folder = str(tmp_path / dtype)
+        rows = logits(directory, dtype=dtype, kv_dtype="f32", weights_cache=folder)
+        again = {"dtype": dtype, "kv_dtype": "f32", "weights_cache": folder}
         np.testing.assert_array_equal(logits(directory, (1, 20, 19), **again), rows)
         engine = load(directory, **again)
         assert engine.description()["dtypes"] == dtypes
