@@ -187,4 +187,5 @@ _GROUPS: dict[str, Callable[[NDArray[np.float32]], Bytes]] = {
     "mxfp4": _mxfp4,
     "q5_0": _q5_0,
     "iq4_nl": _iq4_nl,
+    "q4_1": _q4_1,
 }

@@ -56,6 +56,17 @@ struct SuperHalfScales {
   }
 };
 
+// Q4_1: one group a block, whose d is the scale and whose d_min is added.
+struct GroupScaleAndMin {
+  static constexpr bool kHasMin = true;
+  static constexpr bool kHasHalves = false;
+  static constexpr int kGroups = 1;
+  static constexpr int kFactors = 0;
+
+  static PB_INLINE Vec scale(Vec d, const uint8_t*, int) { return d; }
+  static PB_INLINE Vec min(Vec d_min, const uint8_t*, int) { return sub(zero(), d_min); }
+};
+
 template <>
 struct WeightsOf<Q4K> : Codes<4>, SuperScaleAndMin {};
 template <>
@@ -64,6 +75,8 @@ template <>
 struct WeightsOf<Q6K> : Codes<6>, SuperHalfScales {
   static constexpr int kZeroShift = 5;  // 2^5 = Q6K::kZero
 };
+template <>
+struct WeightsOf<Q4_1> : Codes<4>, GroupScaleAndMin {};
 
 // Rows of a register block: their sums fill the registers.
 constexpr int kMaxSuperRows = kRegisters == 32 && kByteProducts ? 6 : 4;

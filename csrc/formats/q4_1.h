@@ -1,0 +1,48 @@
+// q4_1: codes of 4 bits in groups with an f16 scale and an f16 min, as GGUF's Q4_1.
+#pragma once
+
+#include "formats/group.h"
+
+namespace pb {
+
+// Formats whose element is d code + m, with f16 d and m for each group. The sum is rounded to f32
+// once.
+template <typename Self>
+struct ScaledGroupsWithMin : FormatDefaults {
+  static constexpr std::array kFactorSizes = {2, 2};  // d, m
+  using Parts = GroupParts<0, 4>;
+
+  template <typename Block>
+  static Parts take(const Block& block, int) {
+    Parts parts;
+    std::memcpy(parts.factors, &block.d, 2);
+    std::memcpy(parts.factors + 2, &block.m, 2);
+    Self::take_codes(block, parts.codes);
+    return parts;
+  }
+  static void dequantise(const Parts& parts, float* x) {
+    const float d = f16_value(parts.factors), m = f16_value(parts.factors + 2);
+    for (int i = 0; i < kGroup; ++i) x[i] = d * static_cast<float>(parts.codes[i]) + m;
+  }
+  static bool is_sound(const Parts& parts) {
+    return is_finite_f16(f16_bits(parts.factors)) && is_finite_f16(f16_bits(parts.factors + 2));
+  }
+};
+
+// Elements i and i + 16 are d * low nibble + m and d * high nibble + m of pairs[i].
+struct Q4_1Group {
+  uint16_t d, m;  // f16
+  uint8_t pairs[kGroup / 2];
+};
+static_assert(sizeof(Q4_1Group) == 20);
+
+struct Q4_1 : ScaledGroupsWithMin<Q4_1> {
+  using Block = Q4_1Group;
+  static constexpr int kBits = 4;
+  static constexpr const char* kGgufName = "Q4_1";
+  static constexpr int kGgufType = 3;
+
+  static void take_codes(const Block& block, uint8_t* codes) { take_pairs(block.pairs, codes); }
+};
+
+}  // namespace pb
