@@ -16,6 +16,7 @@
 #include "formats/q4_1.h"
 #include "formats/q4_k.h"
 #include "formats/q5_0.h"
+#include "formats/q5_1.h"
 #include "formats/q5_k.h"
 #include "formats/q6_k.h"
 
@@ -30,7 +31,8 @@
   ROW(FORMAT, kQ5_0, q5_0, Q5_0, cpu_only)      \
   ROW(FORMAT, kIQ4_NL, iq4_nl, Iq4Nl, cpu_only) \
   ROW(FORMAT, kFp8, fp8, Fp8, cpu_only)         \
-  ROW(FORMAT, kQ4_1, q4_1, Q4_1, cpu_only)
+  ROW(FORMAT, kQ4_1, q4_1, Q4_1, cpu_only)      \
+  ROW(FORMAT, kQ5_1, q5_1, Q5_1, cpu_only)
 
 // FORMAT(constant, name, Format) of every format.
 #define PB_FORMATS(FORMAT) PB_FORMAT_ROWS(PB_ANY_ROW, FORMAT)

@@ -72,7 +72,7 @@ async def test_the_same_texts_as_from_safetensors(tiny: Path) -> None:
         assert batcher.runtime.tokenizer.bos_token_id == other.runtime.tokenizer.bos_token_id
 
 
-@pytest.mark.parametrize(("kind", "dtype"), [(Kind.Q8_0, "int8")])
+@pytest.mark.parametrize(("kind", "dtype"), [(Kind.Q8_0, "int8"), (Kind.Q5_1, "q5_1")])
 async def test_blocks_need_no_gguf_package(
     kind: Kind, dtype: str, tmp_path: Path, without_gguf: Callable[[], None]
 ) -> None:

@@ -188,4 +188,5 @@ _GROUPS: dict[str, Callable[[NDArray[np.float32]], Bytes]] = {
     "q5_0": _q5_0,
     "iq4_nl": _iq4_nl,
     "q4_1": _q4_1,
+    "q5_1": _q5_1,
 }

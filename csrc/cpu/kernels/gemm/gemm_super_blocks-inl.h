@@ -56,7 +56,7 @@ struct SuperHalfScales {
   }
 };
 
-// Q4_1: one group a block, whose d is the scale and whose d_min is added.
+// Q4_1, Q5_1: one group a block, whose d is the scale and whose d_min is added.
 struct GroupScaleAndMin {
   static constexpr bool kHasMin = true;
   static constexpr bool kHasHalves = false;
@@ -77,6 +77,8 @@ struct WeightsOf<Q6K> : Codes<6>, SuperHalfScales {
 };
 template <>
 struct WeightsOf<Q4_1> : Codes<4>, GroupScaleAndMin {};
+template <>
+struct WeightsOf<Q5_1> : Codes<5>, GroupScaleAndMin {};
 
 // Rows of a register block: their sums fill the registers.
 constexpr int kMaxSuperRows = kRegisters == 32 && kByteProducts ? 6 : 4;
