@@ -189,4 +189,5 @@ _GROUPS: dict[str, Callable[[NDArray[np.float32]], Bytes]] = {
     "iq4_nl": _iq4_nl,
     "q4_1": _q4_1,
     "q5_1": _q5_1,
+    "iq4_xs": _iq4_xs,
 }

@@ -44,6 +44,16 @@ float element(const Q6KBlock& b, int i) {
   return f16_to_f32(b.d) * static_cast<float>(b.scales[i / 16]) * static_cast<float>(q);
 }
 
+float element(const Iq4XsBlock& b, int i) {
+  const int group = i / 32;
+  const uint8_t pair = b.pairs[group * 16 + i % 16];
+  const uint8_t lows = b.scales_low[group / 2];
+  const int scale =
+      (group % 2 == 0 ? lows % 16 : lows / 16) + (b.scales_high >> group * 2 & 3) * 16 - 32;
+  return f16_to_f32(b.d) * static_cast<float>(scale) *
+         static_cast<float>(kIq4NlNumbers[i % 32 < 16 ? pair % 16 : pair / 16]);
+}
+
 template <typename Block>
 void expect_elements(DType dtype) {
   constexpr int kBlocks = 40;
@@ -62,6 +72,7 @@ TEST(elements_are_those_of_the_formats) {
   expect_elements<Q4KBlock>(DType::kQ4K);
   expect_elements<Q5KBlock>(DType::kQ5K);
   expect_elements<Q6KBlock>(DType::kQ6K);
+  expect_elements<Iq4XsBlock>(DType::kIQ4_XS);
 }
 
 PB_TEST_MAIN()

@@ -46,5 +46,16 @@ struct WeightsOf<Iq4Nl> : F16Scales {
   }
 };
 
+// IQ4_XS: d for all groups of a super-block, and a signed scale for each.
+template <>
+struct WeightsOf<Iq4Xs> : WeightsOf<Iq4Nl> {
+  static constexpr int kSharedBytes = 2 * kGroupTileColumns;
+  static constexpr int kScaleBytes = kGroupTileColumns;
+
+  static PB_INLINE Vec scale(const uint8_t* block, const uint8_t* w, int v) {
+    return mul(F16Scales::scale(block, v), to_float(load_signed(w + v * kWidth)));
+  }
+};
+
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET
