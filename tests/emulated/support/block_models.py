@@ -190,4 +190,5 @@ _GROUPS: dict[str, Callable[[NDArray[np.float32]], Bytes]] = {
     "q4_1": _q4_1,
     "q5_1": _q5_1,
     "iq4_xs": _iq4_xs,
+    "q2_k": _q2_k,
 }

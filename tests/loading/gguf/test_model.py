@@ -287,7 +287,7 @@ def q4_k_m(name: str) -> Kind:
         (Kind.Q4_0, "int4"),
         (Kind.Q4_K, "q4_k"),
         (q4_k_m, "q4_k"),
-        (Kind.Q2_K, "int4"),
+        (Kind.Q2_K, "q2_k"),
         (Kind.IQ3_S, "int4"),
         (lambda name: Kind.Q6_K if name == "output.weight" else Kind.Q4_0, "int4"),
         (lambda name: Kind.F16 if name == "token_embd.weight" else Kind.Q8_0, "int8"),

@@ -44,6 +44,13 @@ float element(const Q6KBlock& b, int i) {
   return f16_to_f32(b.d) * static_cast<float>(b.scales[i / 16]) * static_cast<float>(q);
 }
 
+float element(const Q2KBlock& b, int i) {
+  const int q = b.codes[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+  const uint8_t scales = b.scales[i / 16];
+  return f16_to_f32(b.d) * static_cast<float>(scales % 16) * static_cast<float>(q) -
+         f16_to_f32(b.d_min) * static_cast<float>(scales / 16);
+}
+
 float element(const Iq4XsBlock& b, int i) {
   const int group = i / 32;
   const uint8_t pair = b.pairs[group * 16 + i % 16];
@@ -72,6 +79,7 @@ TEST(elements_are_those_of_the_formats) {
   expect_elements<Q4KBlock>(DType::kQ4K);
   expect_elements<Q5KBlock>(DType::kQ5K);
   expect_elements<Q6KBlock>(DType::kQ6K);
+  expect_elements<Q2KBlock>(DType::kQ2K);
   expect_elements<Iq4XsBlock>(DType::kIQ4_XS);
 }
 

@@ -67,6 +67,22 @@ struct GroupScaleAndMin {
   static PB_INLINE Vec min(Vec d_min, const uint8_t*, int) { return sub(zero(), d_min); }
 };
 
+// Q2_K: for each half of a group a byte, whose low nibble is a scale and whose high one a min.
+struct SuperHalfScalesAndMins {
+  static constexpr bool kHasMin = true;
+  static constexpr bool kHasHalves = true;
+  static constexpr int kGroups = kGroupsOfSuperBlock;
+  static constexpr int kFactors = 2 * kGroupTileColumns;
+
+  static PB_INLINE Ints half_min(const uint8_t* factors, int half, int v) {
+    return shift_right<4>(load_unsigned(factors + half * kGroupTileColumns + v * kWidth));
+  }
+  static PB_INLINE Ints half_scale(const uint8_t* factors, int half, int v) {
+    const Ints both = load_unsigned(factors + half * kGroupTileColumns + v * kWidth);
+    return sub_ints(both, pair_up(half_min(factors, half, v), set1_int(0), 4));
+  }
+};
+
 template <>
 struct WeightsOf<Q4K> : Codes<4>, SuperScaleAndMin {};
 template <>
@@ -75,6 +91,8 @@ template <>
 struct WeightsOf<Q6K> : Codes<6>, SuperHalfScales {
   static constexpr int kZeroShift = 5;  // 2^5 = Q6K::kZero
 };
+template <>
+struct WeightsOf<Q2K> : Codes<2>, SuperHalfScalesAndMins {};
 template <>
 struct WeightsOf<Q4_1> : Codes<4>, GroupScaleAndMin {};
 template <>

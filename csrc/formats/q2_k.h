@@ -1,0 +1,48 @@
+// q2_k: super-blocks with codes of 2 bits, and a scale and a min of 4 bits for each half of a
+// group, as GGUF's Q2_K.
+#pragma once
+
+#include "formats/group.h"
+
+namespace pb {
+
+// Element: d scale code - d_min min. 128 elements share 32 bytes of codes: two bits of each group.
+struct Q2KBlock {
+  uint8_t scales[kSuperBlock / 16];  // of 16 elements: low nibble scale, high nibble min
+  uint8_t codes[kSuperBlock / 4];
+  uint16_t d, d_min;  // f16
+};
+static_assert(sizeof(Q2KBlock) == 84);
+
+struct Q2K : FormatDefaults {
+  using Block = Q2KBlock;
+  static constexpr int kElements = kSuperBlock;
+  static constexpr int kBits = 2;
+  static constexpr int kShared = 2;                   // d, d_min
+  static constexpr std::array kFactorSizes = {1, 1};  // scale and min of both halves
+  using Parts = GroupParts<2, 2>;
+  static constexpr const char* kGgufName = "Q2_K";
+  static constexpr int kGgufType = 10;
+
+  static Parts take(const Block& block, int group) {
+    Parts parts{.shared = {block.d, block.d_min}, .factors = {}, .codes = {}};
+    std::memcpy(parts.factors, block.scales + 2 * group, sizeof(parts.factors));
+    const uint8_t* from = block.codes + group / 4 * kGroup;
+    for (int i = 0; i < kGroup; ++i) parts.codes[i] = from[i] >> group % 4 * 2 & 3;
+    return parts;
+  }
+  // The difference is rounded to f32 once, all else is exact.
+  static void dequantise(const Parts& parts, float* x) {
+    const float d = f16_to_f32(parts.shared[0]), d_min = f16_to_f32(parts.shared[1]);
+    for (int i = 0; i < kGroup; ++i) {
+      const uint8_t factors = parts.factors[i / (kGroup / 2)];
+      const float scale = d * static_cast<float>(factors & 15);
+      x[i] = scale * static_cast<float>(parts.codes[i]) - d_min * static_cast<float>(factors >> 4);
+    }
+  }
+  static bool is_sound(const Parts& parts) {
+    return is_finite_f16(parts.shared[0]) && is_finite_f16(parts.shared[1]);
+  }
+};
+
+}  // namespace pb
