@@ -15,6 +15,7 @@
 #include "formats/iq4_xs.h"
 #include "formats/mxfp4.h"
 #include "formats/q2_k.h"
+#include "formats/q3_k.h"
 #include "formats/q4_1.h"
 #include "formats/q4_k.h"
 #include "formats/q5_0.h"
@@ -36,7 +37,8 @@
   ROW(FORMAT, kQ4_1, q4_1, Q4_1, cpu_only)      \
   ROW(FORMAT, kQ5_1, q5_1, Q5_1, cpu_only)      \
   ROW(FORMAT, kIQ4_XS, iq4_xs, Iq4Xs, cpu_only) \
-  ROW(FORMAT, kQ2K, q2_k, Q2K, cpu_only)
+  ROW(FORMAT, kQ2K, q2_k, Q2K, cpu_only)        \
+  ROW(FORMAT, kQ3K, q3_k, Q3K, cpu_only)
 
 // FORMAT(constant, name, Format) of every format.
 #define PB_FORMATS(FORMAT) PB_FORMAT_ROWS(PB_ANY_ROW, FORMAT)

@@ -191,4 +191,5 @@ _GROUPS: dict[str, Callable[[NDArray[np.float32]], Bytes]] = {
     "q5_1": _q5_1,
     "iq4_xs": _iq4_xs,
     "q2_k": _q2_k,
+    "q3_k": _q3_k,
 }

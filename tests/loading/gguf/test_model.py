@@ -283,7 +283,7 @@ def q4_k_m(name: str) -> Kind:
         (Kind.Q8_0, "int8"),
         (Kind.Q6_K, "q6_k"),
         (Kind.Q5_K, "q5_k"),
-        *((Kind.IQ4_XS, "iq4_xs"), (Kind.Q4_1, "q4_1"), (Kind.Q3_K, "int4")),
+        *((Kind.IQ4_XS, "iq4_xs"), (Kind.Q4_1, "q4_1"), (Kind.Q3_K, "q3_k")),
         (Kind.Q4_0, "int4"),
         (Kind.Q4_K, "q4_k"),
         (q4_k_m, "q4_k"),

@@ -51,6 +51,15 @@ float element(const Q2KBlock& b, int i) {
          f16_to_f32(b.d_min) * static_cast<float>(scales / 16);
 }
 
+float element(const Q3KBlock& b, int i) {
+  const int low = b.low_bits[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+  const int q = low - ((b.high_bits[i % 32] >> i / 32 & 1) != 0 ? 0 : 4);
+  const int s = i / 16;
+  const int scale = (s < 8 ? b.scales[s] % 16 : b.scales[s - 8] / 16) +
+                    (b.scales[8 + s % 4] >> s / 4 * 2 & 3) * 16 - 32;
+  return f16_to_f32(b.d) * static_cast<float>(scale) * static_cast<float>(q);
+}
+
 float element(const Iq4XsBlock& b, int i) {
   const int group = i / 32;
   const uint8_t pair = b.pairs[group * 16 + i % 16];
@@ -80,6 +89,7 @@ TEST(elements_are_those_of_the_formats) {
   expect_elements<Q5KBlock>(DType::kQ5K);
   expect_elements<Q6KBlock>(DType::kQ6K);
   expect_elements<Q2KBlock>(DType::kQ2K);
+  expect_elements<Q3KBlock>(DType::kQ3K);
   expect_elements<Iq4XsBlock>(DType::kIQ4_XS);
 }
 

@@ -44,7 +44,7 @@ struct SuperScaleAndMin {
   }
 };
 
-// Q6_K: a signed scale for each half of a group.
+// Q3_K, Q6_K: a signed scale for each half of a group.
 struct SuperHalfScales {
   static constexpr bool kHasMin = false;
   static constexpr bool kHasHalves = true;
@@ -90,6 +90,10 @@ struct WeightsOf<Q5K> : Codes<5>, SuperScaleAndMin {};
 template <>
 struct WeightsOf<Q6K> : Codes<6>, SuperHalfScales {
   static constexpr int kZeroShift = 5;  // 2^5 = Q6K::kZero
+};
+template <>
+struct WeightsOf<Q3K> : Codes<3>, SuperHalfScales {
+  static constexpr int kZeroShift = 2;  // 2^2 = Q3K::kZero
 };
 template <>
 struct WeightsOf<Q2K> : Codes<2>, SuperHalfScalesAndMins {};
