@@ -34,8 +34,12 @@ __device__ __forceinline__ void load_weights(const unsigned char* tile, const un
     for (int half = 0; half < 2; ++half) {  // the lane's two columns
       const int r = row + lane / 4 + 8 * half;
       const auto bytes_at = [&](int chunk, int byte) -> unsigned {
-        return *reinterpret_cast<const uint16_t*>(tile + swizzled<kRowBytes>(r, chunk) + byte +
-                                                  lane % 4 * 2);
+        if constexpr (kRowBytes == 0) {
+          return 0;  // all numbers lie with the scales
+        } else {
+          return *reinterpret_cast<const uint16_t*>(tile + swizzled<kRowBytes>(r, chunk) + byte +
+                                                    lane % 4 * 2);
+        }
       };
       const unsigned char* const of_column = scales + r * Format::kTileScaleBytes;
       const Group group(
@@ -130,8 +134,10 @@ __device__ __forceinline__ void gemm_few(const GemmParams& p, int row = row_of_b
   const auto copy = [&](int i) {
     const int stage = i % kStages;
     const int tile = k.first + i;
-    copy_rows<Tile::kWRowBytes>(w_stages + stage * w_bytes, n_columns, w, column,
-                                tile * Tile::kWRowBytes, n_threads);
+    if constexpr (Tile::kWRowBytes > 0) {
+      copy_rows<Tile::kWRowBytes>(w_stages + stage * w_bytes, n_columns, w, column,
+                                  tile * Tile::kWRowBytes, n_threads);
+    }
     copy_rows<Tile::kXRowBytes>(x_stages + stage * static_cast<int>(Tile::kXBytes), kRows, x, row,
                                 tile * Tile::kXRowBytes, n_threads);
     if constexpr (Format::kBits != 16) {

@@ -13,8 +13,8 @@
 namespace pb::cuda {
 namespace {
 
-// Writes the numbers of a group as 4 chunks of 8 bf16. `raw` points to the group's 32 or 16 bytes,
-// in pieces of 16 bytes that are `stride` bytes apart.
+// Writes the numbers of a group as 4 chunks of 8 bf16. `raw` points to the group's 32 or 16 bytes
+// (or none, if kBits is 0), in pieces of 16 bytes that are `stride` bytes apart.
 template <typename Format, typename PutChunk>
 __device__ __forceinline__ void expand_group(const unsigned char* raw, int stride,
                                              const GroupOf<Format>& group, PutChunk put_chunk) {
@@ -28,7 +28,8 @@ __device__ __forceinline__ void expand_group(const unsigned char* raw, int strid
                                     group.pair(v.w >> 16)});
     }
   } else {
-    const uint4 v = *reinterpret_cast<const uint4*>(raw);
+    uint4 v{};
+    if constexpr (Format::kBits > 0) v = *reinterpret_cast<const uint4*>(raw);
     const unsigned words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {  // byte i has the elements i and i + 16
@@ -53,6 +54,7 @@ class ExpandedTiles {
 
   __device__ __forceinline__ ExpandedTiles(const GemmParams& p, SharedArrays& shared, int column)
       : from_{static_cast<const unsigned char*>(p.w), p.n_out, p.k_padded / 8 * Format::kBits},
+        n_groups_(p.k_padded / 32),
         column_(column + static_cast<int>(threadIdx.x) / 2),
         tiles_(take_tiles(shared, 2 * kTileBytes)),
         raw_(take_tiles(shared, (kGemmStages - 1) * kPieces * kPieceStride) + threadIdx.x * 16),
@@ -94,7 +96,7 @@ class ExpandedTiles {
   __device__ __forceinline__ void copy_raw(int i, int first, int end) {
     const int group = (first + i) * 2 + static_cast<int>(threadIdx.x) % 2;
     const int byte = group * (kPieces * 16);
-    const bool is_there = first + i < end && column_ < from_.n_rows && byte < from_.row_bytes;
+    const bool is_there = first + i < end && column_ < from_.n_rows && group < n_groups_;
     const size_t at = is_there ? static_cast<size_t>(column_) * from_.row_bytes + byte : 0;
     of_group_ = of_next_;
     of_next_ = is_there ? Group::load(scales_, group, tail_, group) : typename Group::Scales{};
@@ -116,6 +118,7 @@ class ExpandedTiles {
   }
 
   ByteRows from_;
+  int n_groups_;  // of a row
   int column_;
   unsigned char* tiles_;  // two expanded tiles
   unsigned char* raw_;    // this thread's pieces

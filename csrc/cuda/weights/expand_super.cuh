@@ -1,4 +1,4 @@
-// The groups of super-blocks as numbers: Q4_K, Q5_K, Q6_K.
+// The groups of super-blocks, and of formats with a min, as numbers: Q2_K to Q6_K, Q4_1, Q5_1.
 //
 // What a group's whole numbers are multiplied by, d scale, has 17 bits (19 in Q6_K), so that all
 // products are exact in f32. A product of Q4_K and Q5_K less d_min min is rounded to f32, once,
@@ -15,34 +15,12 @@ __device__ __forceinline__ float small_whole(unsigned v) {
   return __uint_as_float(v | 0x4b000000u) - 8388608.0f;
 }
 
-// Of Q4_K and Q5_K: kHighBits of a number, 0 or 1, lie with the scales.
-template <typename Format, int kHighBits>
-struct GroupWithMin {
-  struct Scales {
-    unsigned d;              // and, above it, d_min
-    unsigned char bytes[2];  // that scale and min lie in, with 4 bits of another group's
-    unsigned highs;
-  };
-  static __device__ __forceinline__ Scales load(const unsigned char* scales, int group,
-                                                const unsigned char*, int) {
-    const unsigned char* const tile = scales + group / 8 * Format::kScaleBytes;
-    const int in_tile = group % 8;
-    const unsigned char* const of_group = tile + 4 + in_tile / 2 * 3 + in_tile % 2;
-    Scales s{*reinterpret_cast<const unsigned*>(tile), {of_group[0], of_group[1]}, 0};
-    if constexpr (kHighBits > 0) {
-      s.highs = *reinterpret_cast<const unsigned*>(tile + 16 + in_tile * 4);
-    }
-    return s;
-  }
-
+// Numbers of 4 bits, and kHighBits (0 or 1) above them, times a scale, plus an addend.
+template <int kHighBits>
+struct NumbersAbove {
   float scale;
   float minus_min;
   unsigned highs;
-  __device__ __forceinline__ GroupWithMin(const Scales& s, int is_odd) : highs(s.highs) {
-    const unsigned both = (s.bytes[0] | unsigned{s.bytes[1]} << 8) >> 4 * is_odd;
-    scale = f16_value(static_cast<uint16_t>(s.d)) * small_whole(both & 63u);
-    minus_min = -f16_value(static_cast<uint16_t>(s.d >> 16)) * small_whole(both >> 6 & 63u);
-  }
 
   // As GroupOf<Int4Format>::pairs.
   __device__ __forceinline__ void pairs(unsigned bytes, int j, unsigned& low,
@@ -60,13 +38,10 @@ struct GroupWithMin {
     low = bf16_pair(of_low(bits[0]), of_low(bits[1]));
     high = bf16_pair(of_high(bits[2]), of_high(bits[3]));
   }
-  static __device__ __forceinline__ float number(const unsigned char* values, int at,
-                                                 const Scales& s, int is_odd) {
+  __device__ __forceinline__ float at(const unsigned char* values, int at) const {
     const int of_pair = at % 16;
-    const unsigned high = s.highs >> (of_pair / 2 * 4 + at / 16 * 2 + of_pair % 2) & 1u;
-    const GroupWithMin group(s, is_odd);
-    const unsigned whole = nibble(values, at) | high << 4;
-    return __fmaf_rn(small_whole(whole), group.scale, group.minus_min);
+    const unsigned high = highs >> (of_pair / 2 * 4 + at / 16 * 2 + of_pair % 2) & 1u;
+    return __fmaf_rn(small_whole(nibble(values, at) | high << 4), scale, minus_min);
   }
 
  private:
@@ -75,6 +50,38 @@ struct GroupWithMin {
   }
   __device__ __forceinline__ float of_high(unsigned bits) const {
     return __fmaf_rn(__uint_as_float(bits | 0x43000000u) - 128.0f, scale, minus_min);
+  }
+};
+
+// Q4_K and Q5_K.
+template <typename Format, int kHighBits>
+struct GroupWithMin : NumbersAbove<kHighBits> {
+  struct Scales {
+    unsigned d;              // and, above it, d_min
+    unsigned char bytes[2];  // that scale and min lie in, with 4 bits of another group's
+    unsigned highs;
+  };
+  static __device__ __forceinline__ Scales load(const unsigned char* scales, int group,
+                                                const unsigned char*, int) {
+    const unsigned char* const tile = scales + group / 8 * Format::kScaleBytes;
+    const int in_tile = group % 8;
+    const unsigned char* const of_group = tile + 4 + in_tile / 2 * 3 + in_tile % 2;
+    Scales s{*reinterpret_cast<const unsigned*>(tile), {of_group[0], of_group[1]}, 0};
+    if constexpr (kHighBits > 0) {
+      s.highs = *reinterpret_cast<const unsigned*>(tile + 16 + in_tile * 4);
+    }
+    return s;
+  }
+
+  __device__ __forceinline__ GroupWithMin(const Scales& s, int is_odd) {
+    const unsigned both = (s.bytes[0] | unsigned{s.bytes[1]} << 8) >> 4 * is_odd;
+    this->scale = f16_value(static_cast<uint16_t>(s.d)) * small_whole(both & 63u);
+    this->minus_min = -f16_value(static_cast<uint16_t>(s.d >> 16)) * small_whole(both >> 6 & 63u);
+    this->highs = s.highs;
+  }
+  static __device__ __forceinline__ float number(const unsigned char* values, int at,
+                                                 const Scales& s, int is_odd) {
+    return GroupWithMin(s, is_odd).at(values, at);
   }
 };
 

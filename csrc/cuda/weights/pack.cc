@@ -135,7 +135,7 @@ void pack_weight(std::span<const TensorView> parts, const WeightLayout& layout,
       const PackedRow packed{.values = to.values.data() + row * values_stride,
                              .scales = to.scales.data() + row * scales_stride,
                              .n_tiles = n_tiles};
-      std::memset(packed.values, 0, values_stride);
+      if (values_stride > 0) std::memset(packed.values, 0, values_stride);
       if (scales_stride > 0) std::memset(packed.scales, 0, scales_stride);
       pack_row(stack, row, packed);
     }
