@@ -85,6 +85,39 @@ struct GroupWithMin : NumbersAbove<kHighBits> {
   }
 };
 
+// Q4_1.
+template <typename Format, int kHighBits>
+struct GroupPlusMin : NumbersAbove<kHighBits> {
+  struct Scales {
+    unsigned d;  // and, above it, m
+    unsigned highs;
+  };
+  static __device__ __forceinline__ Scales load(const unsigned char* scales, int group,
+                                                const unsigned char*, int) {
+    const unsigned char* const tile = scales + group / 8 * Format::kScaleBytes;
+    const int in_tile = group % 8;
+    Scales s{*reinterpret_cast<const unsigned*>(tile + in_tile * 4), 0};
+    if constexpr (kHighBits > 0) {
+      s.highs = *reinterpret_cast<const unsigned*>(tile + 32 + in_tile * 4);
+    }
+    return s;
+  }
+
+  __device__ __forceinline__ GroupPlusMin(const Scales& s, int) {
+    this->scale = f16_value(static_cast<uint16_t>(s.d));
+    this->minus_min = f16_value(static_cast<uint16_t>(s.d >> 16));
+    this->highs = s.highs;
+  }
+  static __device__ __forceinline__ float number(const unsigned char* values, int at,
+                                                 const Scales& s, int is_odd) {
+    return GroupPlusMin(s, is_odd).at(values, at);
+  }
+};
+
+template <>
+struct GroupOf<Q4_1Format> : GroupPlusMin<Q4_1Format, 0> {
+  __device__ __forceinline__ GroupOf(const Scales& s, int is_odd) : GroupPlusMin(s, is_odd) {}
+};
 template <>
 struct GroupOf<Q4KFormat> : GroupWithMin<Q4KFormat, 0> {
   __device__ __forceinline__ GroupOf(const Scales& s, int is_odd) : GroupWithMin(s, is_odd) {}

@@ -2,9 +2,10 @@
 //
 // A row is two streams, each on 16 bytes. Its values, k_padded of them: numbers of 32, 16 or 8
 // bits, or, of formats with 4 bits, of each group of 32 the 16 bytes whose byte i holds elements i
-// (the low nibble) and i + 16. And its scales: all else that a number is made of, for every
-// kScaleTile numbers some bytes that belong to them alone, and then, at the row's end, what is too
-// small for 16 bytes a tile: 16 bytes for kTailTiles tiles.
+// (the low nibble) and i + 16; none of formats with fewer bits, whose numbers lie with the scales.
+// And its scales: all else that a number is made of, for every kScaleTile numbers some bytes that
+// belong to them alone, and then, at the row's end, what is too small for 16 bytes a tile: 16 bytes
+// for kTailTiles tiles.
 //
 //              values    scales in bytes:        tail in bytes:    bits of a number:
 //              of 32     of 256                  of how many       here     in a file
@@ -15,6 +16,7 @@
 //   q5_k       16        48                      -                 5.5      5.5
 //   q6_k       16        80                      16 of 2048        6.5625   6.5625
 //   mxfp4      16        -                       16 of 512         4.25     4.25
+//   q4_1       16        32                      -                 5        5
 //
 // Scales of a tile:
 //   int8, int4  f16 of each group
@@ -24,6 +26,7 @@
 //   q6_k        16 signed scales, 2 a group; then, of each group, 64 high bits: 8 for each of its
 //               PairOfPairs. Tail: f16 d of each tile
 //   mxfp4       Tail: the exponent of each group, one byte
+//   q4_1        of each group f16 d and m
 // A "pair of pairs" j of a group is elements 2 j, 2 j + 1, 2 j + 16 and 2 j + 17, which bytes 2 j
 // and 2 j + 1 of the values hold; bits are in that order, from the lowest.
 #pragma once
@@ -168,6 +171,13 @@ struct Mxfp4Format : WeightFormat<4, 0, 2> {
   static void write(const Mxfp4::Parts& group, int64_t index, const PackedRow& to) {
     to.put_nibbles(group.codes, index);
     PackedRow::put(to.scales, index, group.factors);
+  }
+};
+
+struct Q4_1Format : WeightFormat<4, 32> {
+  static void write(const Q4_1::Parts& group, int64_t index, const PackedRow& to) {
+    to.put_nibbles(group.codes, index);
+    PackedRow::put(to.scales, index * 4, group.factors);
   }
 };
 
