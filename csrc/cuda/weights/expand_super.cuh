@@ -85,7 +85,7 @@ struct GroupWithMin : NumbersAbove<kHighBits> {
   }
 };
 
-// Q4_1.
+// Q4_1 and Q5_1.
 template <typename Format, int kHighBits>
 struct GroupPlusMin : NumbersAbove<kHighBits> {
   struct Scales {
@@ -118,6 +118,11 @@ template <>
 struct GroupOf<Q4_1Format> : GroupPlusMin<Q4_1Format, 0> {
   __device__ __forceinline__ GroupOf(const Scales& s, int is_odd) : GroupPlusMin(s, is_odd) {}
 };
+template <>
+struct GroupOf<Q5_1Format> : GroupPlusMin<Q5_1Format, 1> {
+  __device__ __forceinline__ GroupOf(const Scales& s, int is_odd) : GroupPlusMin(s, is_odd) {}
+};
+
 template <>
 struct GroupOf<Q4KFormat> : GroupWithMin<Q4KFormat, 0> {
   __device__ __forceinline__ GroupOf(const Scales& s, int is_odd) : GroupWithMin(s, is_odd) {}

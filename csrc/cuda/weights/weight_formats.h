@@ -17,6 +17,7 @@
 //   q6_k       16        80                      16 of 2048        6.5625   6.5625
 //   mxfp4      16        -                       16 of 512         4.25     4.25
 //   q4_1       16        32                      -                 5        5
+//   q5_1       16        64                      -                 6        6
 //
 // Scales of a tile:
 //   int8, int4  f16 of each group
@@ -26,7 +27,7 @@
 //   q6_k        16 signed scales, 2 a group; then, of each group, 64 high bits: 8 for each of its
 //               PairOfPairs. Tail: f16 d of each tile
 //   mxfp4       Tail: the exponent of each group, one byte
-//   q4_1        of each group f16 d and m
+//   q4_1, q5_1  of each group f16 d and m; then, of q5_1, 32 fifth bits as of q5_k
 // A "pair of pairs" j of a group is elements 2 j, 2 j + 1, 2 j + 16 and 2 j + 17, which bytes 2 j
 // and 2 j + 1 of the values hold; bits are in that order, from the lowest.
 #pragma once
@@ -178,6 +179,15 @@ struct Q4_1Format : WeightFormat<4, 32> {
   static void write(const Q4_1::Parts& group, int64_t index, const PackedRow& to) {
     to.put_nibbles(group.codes, index);
     PackedRow::put(to.scales, index * 4, group.factors);
+  }
+};
+
+struct Q5_1Format : WeightFormat<4, 64> {
+  static void write(const Q5_1::Parts& group, int64_t index, const PackedRow& to) {
+    std::byte* const tile = to.scales + index / 8 * kScaleBytes;
+    to.put_nibbles(group.codes, index);
+    PackedRow::put(tile, index % 8 * 4, group.factors);
+    PackedRow::put(tile, 32 + index % 8 * 4, PackedRow::bits_of<uint32_t, 1>(group.codes));
   }
 };
 
