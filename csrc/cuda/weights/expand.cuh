@@ -154,5 +154,52 @@ struct GroupOf<Int4ZpFormat> {
   }
 };
 
+// The table of iq4_nl, 128 above each number: eight bytes to a word, the first lowest.
+constexpr uint64_t iq4_nl_bytes(int first) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < 8; ++i) {
+    bytes |= static_cast<uint64_t>(kIq4NlNumbers[first + i] + 128) << 8 * i;
+  }
+  return bytes;
+}
+constexpr uint64_t kIq4NlFirst = iq4_nl_bytes(0);
+constexpr uint64_t kIq4NlLast = iq4_nl_bytes(8);
+
+template <>
+struct GroupOf<Iq4XsFormat> {
+  struct Scales {
+    uint16_t d;
+    uint16_t scale;  // 32 above its value
+  };
+  static __device__ __forceinline__ Scales load(const unsigned char*, int,
+                                                const unsigned char* tail, int in_tail) {
+    const uint2 tile = *reinterpret_cast<const uint2*>(tail + in_tail / 8 * 8);
+    const int bit = 16 + in_tail % 8 * 6;
+    const uint64_t bits = tile.x | uint64_t{tile.y} << 32;
+    return {static_cast<uint16_t>(tile.x), static_cast<uint16_t>(bits >> bit & 63u)};
+  }
+
+  float scale;
+  __device__ __forceinline__ GroupOf(const Scales& s, int)
+      : scale(f16_value(s.d) * (static_cast<float>(s.scale) - 32.0f)) {}
+
+  // As GroupOf<Int4Format>::pairs.
+  __device__ __forceinline__ void pairs(unsigned bytes, int, unsigned& low, unsigned& high) const {
+    low = bf16_pair(element(bytes & 15u), element(bytes >> 8 & 15u));
+    high = bf16_pair(element(bytes >> 4 & 15u), element(bytes >> 12 & 15u));
+  }
+  static __device__ __forceinline__ float number(const unsigned char* values, int at,
+                                                 const Scales& s, int is_odd) {
+    return GroupOf(s, is_odd).element(nibble(values, at));
+  }
+
+ private:
+  __device__ __forceinline__ float element(unsigned code) const {
+    const uint64_t eight = code < 8 ? kIq4NlFirst : kIq4NlLast;
+    const auto byte = static_cast<unsigned>(eight >> (code % 8 * 8)) & 255u;
+    return scale * (__uint_as_float(byte | 0x4b000000u) - 8388736.0f);  // 2^23 + 128
+  }
+};
+
 }  // namespace
 }  // namespace pb::cuda

@@ -18,6 +18,7 @@
 //   mxfp4      16        -                       16 of 512         4.25     4.25
 //   q4_1       16        32                      -                 5        5
 //   q5_1       16        64                      -                 6        6
+//   iq4_xs     16        -                       16 of 512         4.25     4.25
 //
 // Scales of a tile:
 //   int8, int4  f16 of each group
@@ -28,6 +29,7 @@
 //               PairOfPairs. Tail: f16 d of each tile
 //   mxfp4       Tail: the exponent of each group, one byte
 //   q4_1, q5_1  of each group f16 d and m; then, of q5_1, 32 fifth bits as of q5_k
+//   iq4_xs      Tail: f16 d of the tile, then 6 bits of each group, 32 above its scale
 // A "pair of pairs" j of a group is elements 2 j, 2 j + 1, 2 j + 16 and 2 j + 17, which bytes 2 j
 // and 2 j + 1 of the values hold; bits are in that order, from the lowest.
 #pragma once
@@ -188,6 +190,17 @@ struct Q5_1Format : WeightFormat<4, 64> {
     to.put_nibbles(group.codes, index);
     PackedRow::put(tile, index % 8 * 4, group.factors);
     PackedRow::put(tile, 32 + index % 8 * 4, PackedRow::bits_of<uint32_t, 1>(group.codes));
+  }
+};
+
+struct Iq4XsFormat : WeightFormat<4, 0, 2> {
+  static void write(const Iq4Xs::Parts& group, int64_t index, const PackedRow& to) {
+    std::byte* const tile = to.scales + index / 8 * 8;
+    to.put_nibbles(group.codes, index);
+    uint64_t bits;
+    std::memcpy(&bits, tile, sizeof(bits));
+    const uint64_t scale = static_cast<uint8_t>(group.factors[0] + 32);
+    PackedRow::put(tile, 0, bits | group.shared[0] | scale << (16 + 6 * (index % 8)));
   }
 };
 
