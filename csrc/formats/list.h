@@ -37,7 +37,7 @@
   ROW(FORMAT, kQ4_1, q4_1, Q4_1, cuda)          \
   ROW(FORMAT, kQ5_1, q5_1, Q5_1, cuda)          \
   ROW(FORMAT, kIQ4_XS, iq4_xs, Iq4Xs, cuda)     \
-  ROW(FORMAT, kQ2K, q2_k, Q2K, cpu_only)        \
+  ROW(FORMAT, kQ2K, q2_k, Q2K, cuda)            \
   ROW(FORMAT, kQ3K, q3_k, Q3K, cpu_only)
 
 // FORMAT(constant, name, Format) of every format.

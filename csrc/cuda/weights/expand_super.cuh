@@ -186,5 +186,65 @@ struct GroupOf<Q6KFormat> {
   }
 };
 
+// Numbers of 2 bits, and kHighBits (0 or 1) above them, that lie with the scales: each times the
+// scale of its half, plus an addend.
+template <int kHighBits>
+struct SmallNumbers {
+  float scales[2];
+  float addends[2];
+  unsigned lows[2];  // of the first four pairs of pairs, and of the others
+  unsigned highs;
+
+  // As GroupOf<Int4Format>::pairs.
+  __device__ __forceinline__ void pairs(unsigned, int j, unsigned& low, unsigned& high) const {
+    low = bf16_pair(element(j, 0), element(j, 1));
+    high = bf16_pair(element(j, 2), element(j, 3));
+  }
+  // Element i of the four of pair of pairs j.
+  __device__ __forceinline__ float element(int j, int i) const {
+    unsigned whole = (j < 4 ? lows[0] : lows[1]) >> (j % 4 * 8 + i * 2) & 3u;
+    if constexpr (kHighBits > 0) whole |= (highs >> (4 * j + i) & 1u) << 2;
+    return __fmaf_rn(small_whole(whole), scales[i / 2], addends[i / 2]);
+  }
+  __device__ __forceinline__ float at(int at) const {
+    return element(at % 16 / 2, at / 16 * 2 + at % 2);
+  }
+};
+
+template <>
+struct GroupOf<Q2KFormat> : SmallNumbers<0> {
+  struct Scales {
+    unsigned d;     // and, above it, d_min
+    uint16_t both;  // a byte of each half: scale, and above it min
+    unsigned lows[2];
+  };
+  static __device__ __forceinline__ Scales load(const unsigned char* scales, int group,
+                                                const unsigned char* tail, int in_tail) {
+    const unsigned char* const tile = scales + group / 8 * Q2KFormat::kScaleBytes;
+    const int in_tile = group % 8;
+    const uint2 lows = *reinterpret_cast<const uint2*>(tile + 16 + in_tile * 8);
+    return {reinterpret_cast<const unsigned*>(tail)[in_tail / 8],
+            reinterpret_cast<const uint16_t*>(tile)[in_tile],
+            {lows.x, lows.y}};
+  }
+
+  __device__ __forceinline__ GroupOf(const Scales& s, int) {
+    const float d = f16_value(static_cast<uint16_t>(s.d));
+    const float minus_d_min = -f16_value(static_cast<uint16_t>(s.d >> 16));
+    const unsigned both = s.both;
+    scales[0] = d * small_whole(both & 15u);
+    scales[1] = d * small_whole(both >> 8 & 15u);
+    addends[0] = minus_d_min * small_whole(both >> 4 & 15u);
+    addends[1] = minus_d_min * small_whole(both >> 12);
+    lows[0] = s.lows[0];
+    lows[1] = s.lows[1];
+    highs = 0;
+  }
+  static __device__ __forceinline__ float number(const unsigned char*, int at, const Scales& s,
+                                                 int is_odd) {
+    return GroupOf(s, is_odd).SmallNumbers::at(at);
+  }
+};
+
 }  // namespace
 }  // namespace pb::cuda

@@ -19,6 +19,7 @@
 //   q4_1       16        32                      -                 5        5
 //   q5_1       16        64                      -                 6        6
 //   iq4_xs     16        -                       16 of 512         4.25     4.25
+//   q2_k       -         80                      16 of 1024        2.625    2.625
 //
 // Scales of a tile:
 //   int8, int4  f16 of each group
@@ -30,6 +31,8 @@
 //   mxfp4       Tail: the exponent of each group, one byte
 //   q4_1, q5_1  of each group f16 d and m; then, of q5_1, 32 fifth bits as of q5_k
 //   iq4_xs      Tail: f16 d of the tile, then 6 bits of each group, 32 above its scale
+//   q2_k        of each group two bytes, as in files; then 64 bits, 2 of each number, 8 for each of
+//               its PairOfPairs. Tail: f16 d and d_min of each tile
 // A "pair of pairs" j of a group is elements 2 j, 2 j + 1, 2 j + 16 and 2 j + 17, which bytes 2 j
 // and 2 j + 1 of the values hold; bits are in that order, from the lowest.
 #pragma once
@@ -201,6 +204,15 @@ struct Iq4XsFormat : WeightFormat<4, 0, 2> {
     std::memcpy(&bits, tile, sizeof(bits));
     const uint64_t scale = static_cast<uint8_t>(group.factors[0] + 32);
     PackedRow::put(tile, 0, bits | group.shared[0] | scale << (16 + 6 * (index % 8)));
+  }
+};
+
+struct Q2KFormat : WeightFormat<0, 80, 4> {
+  static void write(const Q2K::Parts& group, int64_t index, const PackedRow& to) {
+    std::byte* const tile = to.scales + index / 8 * kScaleBytes;
+    PackedRow::put(tile, index % 8 * 2, group.factors);
+    PackedRow::put(tile, 16 + index % 8 * 8, PackedRow::bits_of<uint64_t, 2, 0>(group.codes));
+    PackedRow::put(to.scales + int64_t{to.n_tiles} * kScaleBytes, index / 8 * 4, group.shared);
   }
 };
 
