@@ -38,7 +38,7 @@
   ROW(FORMAT, kQ5_1, q5_1, Q5_1, cuda)          \
   ROW(FORMAT, kIQ4_XS, iq4_xs, Iq4Xs, cuda)     \
   ROW(FORMAT, kQ2K, q2_k, Q2K, cuda)            \
-  ROW(FORMAT, kQ3K, q3_k, Q3K, cpu_only)
+  ROW(FORMAT, kQ3K, q3_k, Q3K, cuda)
 
 // FORMAT(constant, name, Format) of every format.
 #define PB_FORMATS(FORMAT) PB_FORMAT_ROWS(PB_ANY_ROW, FORMAT)

@@ -6,6 +6,7 @@ how far from it the same numbers are as bf16.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +20,14 @@ from gguf_files import SUPER_BLOCK_SHAPE
 
 from pybatcher.engine import Engine
 from pybatcher.loading import LoadedModel, open_model
+from pybatcher.loading.checkpoints.blocks import ENGINE_BLOCKS
 from pybatcher.params.config import EngineConfig
 from pybatcher.testing.checkpoints import make_checkpoint
 
 PROMPT = tokens_of(37, 1)
 WIDENED = {"q5_0": 22, "iq4_nl": 18}  # to int8; bytes of a group
+NATIVE = [dtype for dtype in ENGINE_BLOCKS if dtype not in ("int8", "int4", "q6_k", *WIDENED)]
+PADDING = {"q3_k": 2}  # bytes of a super-block that the kernels read beside it
 
 
 def q4_k_m(name: str) -> str:
@@ -41,7 +45,7 @@ def every_dtype(name: str) -> str:
         "k": "q5_0",
         "v": "q6_k",
         "o": "iq4_nl",
-        "gate": "f32",
+        "gate": "q2_k",
         "up": "mxfp4",
         "down": "int4_zp",
         "head": "q4_k",
@@ -55,7 +59,7 @@ def always(dtype: str) -> Callable[[str], str]:
 FORMATS = {
     "q4_k_m": q4_k_m,
     "every dtype": every_dtype,
-    **{dtype: always(dtype) for dtype in ("q4_k", "q5_k", "mxfp4", "int4_zp")},
+    **{dtype: always(dtype) for dtype in NATIVE},
 }
 
 
@@ -144,6 +148,9 @@ def test_weights_take_what_their_blocks_take(model: LoadedModel) -> None:
     )
     matrices = [tensor for tensor in model.tensors.values() if tensor.array.ndim == 2]
     padding = sum(14 * tensor.shape[0] + 256 for tensor in matrices)
+    padding += sum(
+        PADDING.get(tensor.dtype, 0) * math.prod(tensor.shape) // 256 for tensor in matrices
+    )
     weight_bytes = int(engine.description()["weight_bytes"])
     engine.close()
     assert in_file <= weight_bytes <= in_file + padding

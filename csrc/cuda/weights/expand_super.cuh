@@ -246,5 +246,42 @@ struct GroupOf<Q2KFormat> : SmallNumbers<0> {
   }
 };
 
+template <>
+struct GroupOf<Q3KFormat> : SmallNumbers<1> {
+  struct Scales {
+    uint16_t d;
+    unsigned char bytes[2];  // that both scales lie in, with 4 bits of another group's
+    unsigned lows[2];
+    unsigned highs;
+  };
+  static __device__ __forceinline__ Scales load(const unsigned char* scales, int group,
+                                                const unsigned char*, int) {
+    const unsigned char* const tile = scales + group / 8 * Q3KFormat::kScaleBytes;
+    const int in_tile = group % 8;
+    const unsigned char* const of_group = tile + 4 + in_tile / 2 * 3 + in_tile % 2;
+    const uint2 lows = *reinterpret_cast<const uint2*>(tile + 16 + in_tile * 8);
+    return {*reinterpret_cast<const uint16_t*>(tile),
+            {of_group[0], of_group[1]},
+            {lows.x, lows.y},
+            *reinterpret_cast<const unsigned*>(tile + 80 + in_tile * 4)};
+  }
+
+  __device__ __forceinline__ GroupOf(const Scales& s, int is_odd) {
+    const unsigned both = (s.bytes[0] | unsigned{s.bytes[1]} << 8) >> 4 * is_odd;
+    const float d = f16_value(s.d);
+    scales[0] = d * (small_whole(both & 63u) - 31.0f);
+    scales[1] = d * (small_whole(both >> 6 & 63u) - 31.0f);
+    addends[0] = -4.0f * scales[0];
+    addends[1] = -4.0f * scales[1];
+    lows[0] = s.lows[0];
+    lows[1] = s.lows[1];
+    highs = s.highs;
+  }
+  static __device__ __forceinline__ float number(const unsigned char*, int at, const Scales& s,
+                                                 int is_odd) {
+    return GroupOf(s, is_odd).SmallNumbers::at(at);
+  }
+};
+
 }  // namespace
 }  // namespace pb::cuda

@@ -20,6 +20,7 @@
 //   q5_1       16        64                      -                 6        6
 //   iq4_xs     16        -                       16 of 512         4.25     4.25
 //   q2_k       -         80                      16 of 1024        2.625    2.625
+//   q3_k       -         112                     -                 3.5      3.4375
 //
 // Scales of a tile:
 //   int8, int4  f16 of each group
@@ -33,6 +34,9 @@
 //   iq4_xs      Tail: f16 d of the tile, then 6 bits of each group, 32 above its scale
 //   q2_k        of each group two bytes, as in files; then 64 bits, 2 of each number, 8 for each of
 //               its PairOfPairs. Tail: f16 d and d_min of each tile
+//   q3_k        f16 d; 2 bytes of nothing; 12 bytes: both scales of each group, 6 bits each, 31
+//               above the scale; then, of each group, 64 bits as of q2_k; then, of each, 32 high
+//               bits as the fifth ones of q5_k
 // A "pair of pairs" j of a group is elements 2 j, 2 j + 1, 2 j + 16 and 2 j + 17, which bytes 2 j
 // and 2 j + 1 of the values hold; bits are in that order, from the lowest.
 #pragma once
@@ -213,6 +217,19 @@ struct Q2KFormat : WeightFormat<0, 80, 4> {
     PackedRow::put(tile, index % 8 * 2, group.factors);
     PackedRow::put(tile, 16 + index % 8 * 8, PackedRow::bits_of<uint64_t, 2, 0>(group.codes));
     PackedRow::put(to.scales + int64_t{to.n_tiles} * kScaleBytes, index / 8 * 4, group.shared);
+  }
+};
+
+struct Q3KFormat : WeightFormat<0, 112> {
+  static void write(const Q3K::Parts& group, int64_t index, const PackedRow& to) {
+    std::byte* const tile = to.scales + index / 8 * kScaleBytes;
+    const auto above = [](uint8_t scale) { return static_cast<uint8_t>(scale + 31); };
+    write_scale_and_min({.shared = {group.shared[0], 0},
+                         .factors = {above(group.factors[0]), above(group.factors[1])},
+                         .codes = {}},
+                        static_cast<int>(index % 8), tile);
+    PackedRow::put(tile, 16 + index % 8 * 8, PackedRow::bits_of<uint64_t, 2, 0>(group.codes));
+    PackedRow::put(tile, 80 + index % 8 * 4, PackedRow::bits_of<uint32_t, 1, 2>(group.codes));
   }
 };
 
