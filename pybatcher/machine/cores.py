@@ -9,14 +9,14 @@ __all__ = ["Cores"]
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """CPUs that this process may use, and the compute threads that `n_threads=0` makes of them.
+    """The CPUs that this process may use, and the number of compute threads for `n_threads=0`.
 
-    n_threads: one a physical core, fast or slow, but no more than `quota`, rounded up.
-    n_cores: physical cores that have one of the CPUs or more.
-    n_slow: cores that are slower than others of them: E cores, those of less capacity.
+    n_threads: one thread for each physical core, fast or slow, at most `quota` rounded up.
+    n_cores: physical cores with at least one CPU of the affinity mask.
+    n_slow: cores among `n_cores` that are slower than others: E cores, or cores of less capacity.
     n_cpus: logical CPUs of the affinity mask.
     n_online: logical CPUs of the machine.
-    quota: CPUs' worth of time that a cgroup (a container, a service) may take; None: no limit.
+    quota: CPU time limit of the cgroup (a container, a service), in CPUs; None: no limit.
     """
 
     n_threads: int
@@ -27,7 +27,7 @@ class Cores:
     quota: float | None
 
     def reason(self) -> str:
-        """Return how `n_threads` comes about, in one line."""
+        """One line that explains the value of `n_threads`."""
         cores = "1 physical core" if self.n_cores == 1 else f"{self.n_cores} physical cores"
         text = f"{self.n_threads} of {self.n_cpus} logical CPUs: {cores}"
         if self.n_slow:

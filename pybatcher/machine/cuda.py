@@ -10,13 +10,13 @@ __all__ = ["CudaDevice", "CudaInfo", "DriverState"]
 DriverState = Literal["ready", "absent", "too_old", "failed", "no_device", "unknown_device"]
 """State of the NVIDIA driver.
 
-"ready": GPU 0, which an engine takes, is one that this build has code for; in a build without CUDA,
-any GPU.
+"ready": this build has code for GPU 0, which an engine uses. A build without CUDA reports "ready"
+    for any GPU.
 "absent": no driver is installed.
-"too_old": the driver is older than this build's toolkit requires. It is not started, so that
-    its GPUs are not known.
+"too_old": the driver is older than this build's toolkit requires. The driver is not started, so
+    that its GPUs are not known.
 "failed": a driver function returned an error.
-"no_device": the driver shows this process no GPU.
+"no_device": the driver lists no GPU for this process.
 "unknown_device": this build has no code for GPU 0.
 """
 
@@ -40,13 +40,13 @@ class CudaInfo:
 
     toolkit: the version of nvcc, "13.0.88"; "" in a build without CUDA.
     architectures: the GPU architectures that nvcc compiled for, 90 for `sm_90`.
-    has_kernels: the build has CUDA kernels, as PYBATCHER_CUDA=ON makes it.
-    build_problem: why the build has no CUDA; "" where it has.
+    has_kernels: True if the build has CUDA kernels (PYBATCHER_CUDA=ON).
+    build_problem: the reason why the build has no CUDA; "" for a build with CUDA.
     driver_state: the state of the driver.
     driver_version: the newest CUDA version that the driver supports, "13.0"; "" if not known.
-    driver_error: the driver's error code where the state is "failed"; else 0.
+    driver_error: the driver's error code if the state is "failed"; else 0.
     driver_problem: the problem and how to solve it; "" when "ready".
-    devices: the GPUs that the driver shows this process.
+    devices: the GPUs that the driver lists for this process.
     """
 
     toolkit: str

@@ -1,4 +1,4 @@
-"""The tokens of a tokenizer that stand for themselves: those added to it, and the special ones."""
+"""Added tokens and special tokens of a tokenizer, which match their text before any splitting."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token
 
 
 def special_tokens(settings: Fields) -> dict[str, str]:
-    """Return the special tokens by name; a token is a text, or an object with `content`."""
+    """Return the special tokens by name; the file has a text or an object with `content`."""
     tokens = {}
     for name in SPECIAL_TOKENS:
         value: Any = settings.get(name)
@@ -41,9 +41,9 @@ def special_tokens(settings: Fields) -> dict[str, str]:
 
 
 def added_tokens(directory: Path, settings: Fields) -> Iterator[tuple[int, AddedToken]]:
-    """Yield the tokens that the settings have, with their ids.
+    """Yield the added tokens of tokenizer_config.json, with their ids.
 
-    Older checkpoints have them in added_tokens.json, without flags.
+    Older checkpoints list these tokens in added_tokens.json, without flags.
     """
     if "added_tokens_decoder" in settings:
         tokens = settings.child("added_tokens_decoder")
@@ -59,7 +59,7 @@ def added_tokens(directory: Path, settings: Fields) -> Iterator[tuple[int, Added
 
 
 def _added_token(fields: Fields) -> AddedToken:
-    """Return a token with its flags, of which all may be absent."""
+    """Return a token with its flags; every flag may be absent in the file."""
     special = fields.boolean("special", False)
     flags = {name: fields.boolean(name, False) for name in ("single_word", "lstrip", "rstrip")}
     normalized = fields.boolean("normalized", not special)
@@ -67,10 +67,10 @@ def _added_token(fields: Fields) -> AddedToken:
 
 
 def add_tokens(backend: TokenizerBackend, tokens: dict[int, AddedToken], settings: Fields) -> None:
-    """Add tokens in the order of their ids, and mark the special ones, as transformers does.
+    """Add tokens in the order of their ids, and mark the special tokens, as transformers does.
 
-    A token that would get another id is left out. One that is there gets the flags that
-    `added_tokens_decoder` has for it; added_tokens.json has none.
+    A token that would get another id is omitted. A token that the tokenizer already has gets the
+    flags in `added_tokens_decoder`; added_tokens.json has no flags.
     """
     replaces = "added_tokens_decoder" in settings
     there = _tokens_there(backend)
@@ -89,7 +89,7 @@ def add_tokens(backend: TokenizerBackend, tokens: dict[int, AddedToken], setting
 
 
 def _mark_special(backend: TokenizerBackend, settings: Fields) -> None:
-    """Mark the tokens that the settings name as special; their other flags stay."""
+    """Mark the tokens that the settings name as special; their other flags do not change."""
     there = _tokens_there(backend)
     marked = []
     for text in special_tokens(settings).values():
@@ -101,7 +101,7 @@ def _mark_special(backend: TokenizerBackend, settings: Fields) -> None:
 
 
 def surround_as_set(backend: TokenizerBackend, settings: Fields) -> None:
-    """Let BOS and EOS be added around a text where the settings say so."""
+    """Add BOS before and EOS after a text, as `add_bos_token` and `add_eos_token` specify."""
     named = special_tokens(settings)
     around = {}
     for name in ("bos", "eos"):
@@ -113,9 +113,9 @@ def surround_as_set(backend: TokenizerBackend, settings: Fields) -> None:
 
 
 def surround_texts(backend: TokenizerBackend, around: Mapping[str, tuple[int, Any]]) -> None:
-    """Let tokens be added before ("bos") and after ("eos") a text, of which there may be none.
+    """Set a post-processor that adds tokens before ("bos") and after ("eos") a text.
 
-    around: ids and texts.
+    around: the id and the text of each token, by "bos" and "eos"; either may be absent.
     """
     if around:
         backend.post_processor = processors.TemplateProcessing(

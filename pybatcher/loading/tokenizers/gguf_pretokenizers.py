@@ -1,7 +1,7 @@
-"""Pre-tokenizers of byte-level BPE (how a text is split into words), by their GGUF names.
+"""Pre-tokenizers of byte-level BPE, which split a text into words, by their GGUF names.
 
-The regular expressions are those of the models' own tokenizer.json. A GGUF file has only a
-name; names and meanings are llama.cpp's (src/llama-vocab.cpp).
+The regular expressions come from the models' own tokenizer.json. A GGUF file has only a name;
+llama.cpp defines the names and their meanings (src/llama-vocab.cpp).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["PRE_TOKENIZERS", "PreTokenization"]
 
 @dataclass(frozen=True, slots=True)
 class PreTokenization:
-    """The steps of a tokenizer that a GGUF pre-tokenizer name stands for.
+    """The steps of a tokenizer that a GGUF pre-tokenizer name specifies.
 
-    make: makes the pre-tokenizer; its last stage is GPT-2's byte alphabet.
-    nfc: normalise texts to Unicode NFC first.
-    ignore_merges: a word that is in the vocabulary is one token, without merges.
-    add_bos: begin a text with the BOS token where the file does not say.
+    make: returns a new pre-tokenizer; its last stage is GPT-2's byte alphabet.
+    nfc: True if texts are normalised to Unicode NFC first.
+    ignore_merges: True if a word in the vocabulary becomes one token, without merges.
+    add_bos: True if a text begins with the BOS token by default, unless the file specifies it.
     """
 
     make: Callable[[], PreTokenizer]
@@ -32,7 +32,7 @@ class PreTokenization:
     add_bos: bool = False
 
     def normalizer(self) -> Normalizer | None:
-        """Return the normalizer; None where texts are not normalised."""
+        """Return the normalizer; None if texts are not normalised."""
         return normalizers.NFC() if self.nfc else None
 
 
@@ -46,7 +46,7 @@ _REST = rf"{_SIGNS}|{_SPACES}"
 _LOWER, _UPPER = r"\p{Ll}\p{Lm}\p{Lo}\p{M}", r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}"
 _HAN_AND_KANA = r"[\x{4e00}-\x{9fa5}\x{3040}-\x{30ff}]+"
 _HAN_AND_HANGUL = r"[\x{800}-\x{9fa5}\x{ac00}-\x{d7ff}]+"
-# Letters with case, without those that DeepSeek's list leaves out.
+# Letters with case, except for the ones that DeepSeek's list omits.
 _CASED = (
     r"[[\p{Lu}\p{Ll}\p{Lt}]&&[\x{0}-\x{ffff}\x{10400}-\x{1044f}\x{104b0}-\x{104fb}"
     r"\x{10c80}-\x{10cf2}\x{118a0}-\x{118df}\x{1e900}-\x{1e943}]&&[^\x{560}-\x{588}"
@@ -57,7 +57,7 @@ _ASCII_SIGNS = r"[!-/:-@\[-`{-~]"
 
 
 def _by_case(after: str = "", before: str = rf"[{_UPPER}]", within: str = rf"[{_LOWER}]") -> str:
-    """Return the expression of words that are cut where a small letter meets a capital one."""
+    """Return an expression that splits words between a lower-case and an upper-case letter."""
     lead = r"[^\r\n\p{L}\p{N}]?"
     return rf"{lead}{before}*{within}+{after}|{lead}{before}+{within}*{after}"
 
@@ -110,7 +110,7 @@ _BLOOM = r" ?[^(\s|.,!?\x{2026}\x{3002}\x{ff0c}\x{3001}\x{964}\x{6d4}\x{60c})]+"
 
 
 def _split(*expressions: str) -> Callable[[], PreTokenizer]:
-    """Return a maker of a pre-tokenizer: splits by each expression in turn, then to bytes."""
+    """Return a function that makes a pre-tokenizer: it splits by each expression, then to bytes."""
 
     def make() -> PreTokenizer:
         cuts = [pre_tokenizers.Split(Regex(each), behavior="isolated") for each in expressions]

@@ -1,6 +1,6 @@
-"""SentencePiece BPE of a GGUF file: texts with U+2581 for spaces, bytes where no token fits.
+"""SentencePiece BPE of a GGUF file: U+2581 replaces spaces, with byte fallback.
 
-Two forms: "llama", whose merges follow from the tokens' scores, and "gemma4", which lists them.
+The tokenizer "llama" derives its merges from the tokens' scores; "gemma4" lists the merges.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def with_scores(fields: Fields, vocabulary: Vocabulary, ids: dict[str, int | Non
 def with_listed_merges(
     fields: Fields, vocabulary: Vocabulary, ids: dict[str, int | None], *, adds_bos: bool = True
 ) -> Built:
-    """Build the tokenizer of Gemma 4: no words, merges over the whole text, no space prefix.
+    """Build the tokenizer of Gemma 4: it merges over the whole text and adds no space prefix.
 
-    adds_bos: begin a text with the BOS token whatever the file says, since early files of
-        Gemma 4 say false; without it the file decides.
+    adds_bos: True if a text begins with the BOS token in any case, because early files of Gemma 4
+        have a wrong key; False if the file decides.
     """
     merges = split_merges(read_texts(fields, "tokenizer.ggml.merges"), fields.source)
     backend = _bpe(vocabulary, merges, vocabulary.unknown(ids["unk_token"]))

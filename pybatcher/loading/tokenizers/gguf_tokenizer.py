@@ -1,7 +1,7 @@
 """Read the tokenizer and the chat template from the metadata of a GGUF file.
 
-Types: "gpt2", byte-level BPE with a list of merges; "llama" and "gemma4", SentencePiece BPE;
-"bert", WordPiece; "t5", unigrams.
+The types are "gpt2" (byte-level BPE with a list of merges), "llama" and "gemma4" (SentencePiece
+BPE), "bert" (WordPiece) and "t5" (unigram).
 """
 
 from __future__ import annotations
@@ -59,19 +59,20 @@ _END_TOKEN_TEXTS = (
     "<end_of_utterance>",
     "<\uff5cend\u2581of\u2581sentence\uff5c>",
 )
-"""Tokens with these texts end an output, as in llama.cpp: a GGUF names only one EOS token."""
+"""Texts of tokens that end an output, as in llama.cpp: a GGUF file names only one EOS token."""
 _ENDS_NO_OUTPUT = "<|end|>"
 _BESIDE = frozenset({"<|return|>", "<|call|>"})
-"""gpt-oss has these two tokens, and ends only a message, not an output, with <|end|>."""
+"""In a vocabulary with these two tokens (gpt-oss), <|end|> ends a message, not an output."""
 
 
 def read_tokenizer(
     fields: Fields, vocab_size: int, directory: Path | None = None
 ) -> TokenizerParts:
-    """Return the tokenizer of a GGUF file; its `backend` is None where the file has none.
+    """Return the tokenizer of a GGUF file; `backend` is None for a file without a tokenizer.
 
     vocab_size: rows of the token embedding; every id is below it.
-    directory: of the file. A tokenizer.json in it stands in for a tokenizer of an unknown kind.
+    directory: the directory of the file. A tokenizer.json in it replaces a tokenizer of an
+        unknown kind.
     Raises ModelFormatError for an unknown tokenizer type or a damaged vocabulary.
     """
     model = fields.text("tokenizer.ggml.model", "none")
@@ -118,9 +119,9 @@ def _build(fields: Fields, model: str, vocabulary: Vocabulary, ids: dict[str, in
 def _stand_in(
     fields: Fields, model: str, vocabulary: Vocabulary, directory: Path | None
 ) -> TokenizerBackend | None:
-    """Return the tokenizer of `directory` where the file's own is of an unknown kind, else None.
+    """Return the tokenizer of `directory` if the file's own kind is unknown, else None.
 
-    Raises ModelFormatError where there is no tokenizer.json, or one of another vocabulary.
+    Raises ModelFormatError if tokenizer.json is absent or has another vocabulary.
     """
     key = "tokenizer.ggml.model"
     if model == "gpt2":
@@ -169,7 +170,7 @@ def _parts(
 
 
 def _token_id(fields: Fields, key: str, vocab_size: int) -> int | None:
-    """Return a key's token id; None where it is absent, -1 or 2**32 - 1 (both mean none)."""
+    """Return a key's token id; None if it is absent, -1 or 2**32 - 1, which mean no token."""
     value = fields.get(key)
     if type(value) is int and value in (-1, 2**32 - 1):
         return None
@@ -178,7 +179,7 @@ def _token_id(fields: Fields, key: str, vocab_size: int) -> int | None:
 
 
 def _byte_level(fields: Fields, vocabulary: Vocabulary, ids: dict[str, int | None]) -> Built:
-    """Build a BPE tokenizer from listed merges: byte-level where texts are cut into words."""
+    """Build a BPE tokenizer from listed merges; it is byte-level if texts are split into words."""
     key = "tokenizer.ggml.pre"
     name = fields.text(key, None)
     if name is None:
@@ -202,7 +203,7 @@ def _byte_level(fields: Fields, vocabulary: Vocabulary, ids: dict[str, int | Non
 
 
 def _add_tokens(backend: TokenizerBackend, vocabulary: Vocabulary, fields: Fields) -> None:
-    """Register the special and the user-defined tokens, which match before pre-tokenization."""
+    """Register the special and the user-defined tokens; they match before pre-tokenization."""
     special = vocabulary.of_kind(TokenType.UNKNOWN, TokenType.CONTROL)
     plain = vocabulary.of_kind(TokenType.USER_DEFINED)
     n_characters = sum(map(len, special)) + sum(map(len, plain))
@@ -220,7 +221,7 @@ def _add_tokens(backend: TokenizerBackend, vocabulary: Vocabulary, fields: Field
 
 
 def _set_post_processor(built: Built, vocabulary: Vocabulary, fields: Fields) -> None:
-    """Set the post-processor: BOS before and EOS after a text, by the file or by its kind."""
+    """Add BOS before and EOS after a text, as the file or the kind of its tokenizer specifies."""
     around = {}
     for name, token_id, default in (
         ("bos", built.before, built.adds_before),
@@ -244,7 +245,8 @@ _BUILDERS = {
     "t5": with_unigrams,
 }
 _WITHOUT_WORDS = {"gemma4": True, "granite-embed-multi-311m": True, "sarvam-moe": False}
-"""Pre-tokenizers that do not cut texts, and whether they begin one with the BOS token."""
+"""Pre-tokenizers that do not split texts; True if a text begins with the BOS token."""
 
 _KEPT_SPACES = {"<unk>", "<s>", "<|endoftext|>"}
-"""In Phi-3, all other added tokens take the spaces after them, as its tokenizer.json says."""
+"""Phi-3's added tokens without `rstrip`; its other added tokens also match the spaces after them,
+as in its tokenizer.json."""

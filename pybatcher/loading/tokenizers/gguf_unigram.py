@@ -1,6 +1,6 @@
-"""Unigram of a GGUF file (tokenizer.ggml.model "t5"): T5, and XLM-RoBERTa among embedders.
+"""Unigram tokenizer of a GGUF file (tokenizer.ggml.model "t5"): T5 and XLM-RoBERTa.
 
-A text is cut into the tokens whose scores, which are log probabilities, add up to the most.
+The tokenizer splits a text into the tokens with the greatest sum of scores (log probabilities).
 """
 
 from __future__ import annotations

@@ -23,10 +23,10 @@ class TokenType:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The vocabulary.
+    """The tokens of a GGUF file.
 
     tokens, kinds: texts and token types, by id.
-    ids: by text, without unused and empty tokens.
+    ids: ids by text, without unused and empty tokens.
     """
 
     tokens: list[str]
@@ -39,7 +39,7 @@ class Vocabulary:
         return [self.tokens[i] for i in found if self.tokens[i] in self.ids]
 
     def unknown(self, token_id: int | None) -> str | None:
-        """Return the token for what has no other: by its id, else by its type; None without one."""
+        """Return the unknown token: by its id, else by its type; None if the file has neither."""
         if token_id is not None and token_id < len(self.tokens):
             return self.tokens[token_id]
         return next(iter(self.of_kind(TokenType.UNKNOWN)), None)
@@ -50,8 +50,8 @@ class Built:
     """A tokenizer without its added tokens and without tokens around a text.
 
     before, after: ids of the tokens around a text; None: there is no such token.
-    adds_before, adds_after: whether they are added where the file does not say.
-    file_decides: False where they are added, or not, whatever the file says.
+    adds_before, adds_after: True if the token is added by default.
+    file_decides: False if the file's keys for these tokens are ignored.
     """
 
     backend: TokenizerBackend
@@ -65,7 +65,8 @@ class Built:
 def read_vocabulary(fields: Fields, vocab_size: int) -> Vocabulary:
     """Return the vocabulary. vocab_size: rows of the token embedding; every id is below it.
 
-    Raises ModelFormatError for no tokens, for too many, and for two tokens with one text.
+    Raises ModelFormatError for a vocabulary without tokens or with too many, and for two tokens
+    with the same text.
     """
     key = "tokenizer.ggml.tokens"
     tokens = read_texts(fields, key)
@@ -91,7 +92,7 @@ def read_vocabulary(fields: Fields, vocab_size: int) -> Vocabulary:
 
 
 def read_texts(fields: Fields, key: str) -> list[str]:
-    """Return an array of texts. Raises ModelFormatError for anything else."""
+    """Return an array of texts. Raises ModelFormatError for any other value."""
     value = fields.get(key)
     if not isinstance(value, list):
         raise fields.error(key, "an array of texts")
@@ -106,9 +107,9 @@ def read_numbers(
     *,
     whole: bool = False,
 ) -> NDArray[Any]:
-    """Return an array of `n_values` numbers; `default` where the file has none.
+    """Return an array of `n_values` numbers; `default` if the key is absent.
 
-    whole: of integers. Raises ModelFormatError for anything else.
+    whole: True if only integers are valid. Raises ModelFormatError for any other value.
     """
     value = fields.get(key)
     if value is None and default is not None:

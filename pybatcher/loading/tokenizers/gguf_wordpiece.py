@@ -1,6 +1,7 @@
-"""WordPiece of a GGUF file (tokenizer.ggml.model "bert"), as BERT's tokenizer.json has it.
+"""WordPiece tokenizer of a GGUF file (tokenizer.ggml.model "bert"), equal to BERT's own.
 
-The file marks the beginning of a word with U+2581; tokenizer.json marks what is none with "##".
+The file prefixes tokens that begin a word with U+2581. BERT's tokenizer.json prefixes the other
+tokens with "##".
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _MAX_WORD = 100  # characters, as in BERT's tokenizer.json; a longer word is unk
 
 
 def with_word_pieces(fields: Fields, vocabulary: Vocabulary, ids: dict[str, int | None]) -> Built:
-    """Build the tokenizer of BERT. Its tokens are those of `spelt_as_word_pieces`."""
+    """Build the tokenizer of BERT from a vocabulary that `spelt_as_word_pieces` returned."""
     spelt = spelt_as_word_pieces(vocabulary)
     unknown = spelt.unknown(ids["unk_token"]) or "[UNK]"
     backend = TokenizerBackend(
@@ -44,7 +45,7 @@ def with_word_pieces(fields: Fields, vocabulary: Vocabulary, ids: dict[str, int 
 
 
 def spelt_as_word_pieces(vocabulary: Vocabulary) -> Vocabulary:
-    """Return the vocabulary with its tokens as tokenizer.json spells them."""
+    """Return the vocabulary with its tokens spelt as in tokenizer.json."""
     kept = set(vocabulary.of_kind(TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER_DEFINED))
 
     def spelling(token: str) -> str:
@@ -55,7 +56,7 @@ def spelt_as_word_pieces(vocabulary: Vocabulary) -> Vocabulary:
 
 
 def _spelling(token: str) -> str:
-    """Return a token of the file as tokenizer.json spells it; "[unused1]" is one in both."""
+    """Return a token of the file as tokenizer.json spells it; both spell "[unused1]" alike."""
     if token.startswith("[") and token.endswith("]"):
         return token
     begins = token.startswith(_WORD_BEGINS)

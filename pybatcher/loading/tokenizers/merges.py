@@ -32,12 +32,12 @@ def split_merges(merges: Sequence[str], source: str) -> Merges:
 def merges_of_scores(scores: Mapping[str, float]) -> Merges:
     """Return the merge list that is equivalent to SentencePiece's token scores.
 
-    scores: of every token that can be the result or a part of a merge.
+    scores: the score of every token that can be the result or a part of a merge.
 
     SentencePiece merges the two neighbours whose joint token has the greatest score, so
     that every split of a token into two tokens is a merge with that token's score. Among
     equal scores, the longer left part comes first: transformers uses this order when it
-    converts such a vocabulary, and so do the tokenizer.json files made by it.
+    converts such a vocabulary to tokenizer.json.
     """
     ranked = [
         (score, left, len(token) - left, token)

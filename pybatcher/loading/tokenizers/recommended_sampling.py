@@ -1,4 +1,4 @@
-"""Read how a model's files recommend to draw its tokens."""
+"""Read the sampling parameters that a model's files recommend."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ IN_GGUF = {
     "min_p": "general.sampling.min_p",
     "repetition_penalty": "general.sampling.penalty_repeat",
 }
-"""The names in a file, by the fields of SamplingParams. Source: llama.cpp's gguf-py."""
+"""Names in a file by field of SamplingParams; llama.cpp's gguf-py defines those of GGUF."""
 
 
 def recommended_sampling(fields: Fields, names: Mapping[str, str]) -> dict[str, float]:
-    """Return the values of fields of SamplingParams that a file has.
+    """Return the recommended values, by field of SamplingParams.
 
-    names: what the fields are called there. A `top_k` of -1 is 0, all tokens. A value that no
-        request may have is left out, with a warning.
+    names: the names in the file, by field. A `top_k` of -1 becomes 0, which means all tokens. A
+        value that is out of range for a request is omitted, with a warning.
     """
     found = {}
     for own, name in names.items():

@@ -1,7 +1,7 @@
 """Build a tokenizer from tokenizer.model, for checkpoints that have no tokenizer.json.
 
-The file is a `ModelProto` of SentencePiece, a protobuf: pieces, and how they were trained and how
-texts are normalised. Source of the numbers of its fields: sentencepiece_model.proto.
+The file is a `ModelProto` of SentencePiece, a protobuf message with the pieces, the trainer's
+settings and the normalisation of texts. sentencepiece_model.proto defines the field numbers.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ __all__ = [
 
 MAX_SENTENCEPIECE_BYTES = 2**24
 
-SPACE = "\u2581"  # stands for a space
+SPACE = "\u2581"  # replaces a space
 _MAX_PIECES = 2**20
 MAX_PIECE = 2**8  # characters; finding the merges of a piece is quadratic in its length
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4  # types of pieces
 _UNIGRAM, _BPE = 1, 2  # types of models
 
 Message = Mapping[int, list[Any]]
-"""The values of a message's fields, by number: ints, and bytes for all that is not a varint."""
+"""The values of a message's fields, by number: an int for a varint, else bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SentencePieceModel:
     """The content of a tokenizer.model; the lists are by token id.
 
-    special_tokens: the texts of those of unk_token, bos_token and eos_token that there are.
-    charsmap: how characters are normalised, as SentencePiece compiles it; may be empty.
-    adds_prefix: a space before a text. removes_spaces: those at its ends, and all but one of a row.
+    special_tokens: the texts of unk_token, bos_token and eos_token, as far as the file has them.
+    charsmap: the normalisation of characters, as SentencePiece compiles it; may be empty.
+    adds_prefix: True if a space is added before a text.
+    removes_spaces: True if spaces at the ends of a text are removed and repeated spaces merged.
     """
 
     pieces: list[str]
@@ -67,11 +68,10 @@ class SentencePieceModel:
     ) -> tuple[TokenizerBackend, dict[int, AddedToken]]:
         """Build the tokenizer, which encodes a text as SentencePiece does; return it and `added`.
 
-        added: tokens by id. Added tokens of BPE take the places of pieces. All are returned in the
-            form in which they are added: the text between them gets a prefix, so that they are
-            found before that.
-        legacy: add the prefix after each token that stands for itself, not to a text alone.
-        Raises the library's exceptions for pieces that make no tokenizer.
+        added: tokens by id. Added tokens of BPE replace pieces. The returned tokens are not
+            normalised, because they have to be found before the text between them gets a prefix.
+        legacy: True if the prefix is also added after each special token, not only to a text.
+        Raises the library's exceptions for invalid pieces.
         """
         backend = self._build({i: token.content for i, token in added.items()}, legacy)
         flags = {"normalized": False} if self.adds_prefix else {}
@@ -88,7 +88,7 @@ class SentencePieceModel:
         if self.adds_prefix:
             scheme = "always" if legacy else "first"
             steps.append(pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=False))
-        if whole:  # never part of another piece
+        if whole:  # these are never part of another piece
             found = "|".join(map(re.escape, sorted(whole, key=len, reverse=True)))
             steps.append(pre_tokenizers.Split(Regex(found), behavior="isolated"))
         if steps:
@@ -136,7 +136,7 @@ class SentencePieceModel:
             steps.append(normalizers.Replace(Regex(" {2,}"), " "))
         if self.escapes_spaces:
             steps.append(normalizers.Replace(" ", SPACE))
-        if self.adds_prefix and legacy:  # Metaspace adds none to a text that begins with one
+        if self.adds_prefix and legacy:  # Metaspace adds no prefix to a text that begins with one
             steps.append(normalizers.Replace(Regex(rf"\A{SPACE}"), 2 * SPACE))
         return steps
 
@@ -226,7 +226,7 @@ def _read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number of seven bits a byte, and where it ends."""
+    """Return a varint (seven bits in each byte) and the offset after it."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):
@@ -240,7 +240,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _last(message: Message, number: int, default: Any) -> Any:
-    """Return a field's value: the last one, where it is there several times."""
+    """Return a field's value: the last one if the field is repeated."""
     values = message.get(number)
     return values[-1] if values else default
 

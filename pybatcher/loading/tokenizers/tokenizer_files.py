@@ -33,8 +33,8 @@ def read_tokenizer(directory: Path, config: Fields) -> TokenizerParts:
     """Read the tokenizer of a Hugging Face directory. Any of its files may be absent.
 
     config: config.json, used for token ids that no other file has. Only tokenizer.json decides
-    which tokens are added around a text (BOS, for example), as in transformers 5. Where there is
-    none, tokenizer.model is read, and tokenizer_config.json decides.
+    which tokens are added around a text (BOS, for example), as in transformers 5. If it is
+    absent, tokenizer.model is read, and tokenizer_config.json decides.
     Raises ModelFormatError for a damaged file.
     """
     backend, settings = _read_backend(directory, _read_settings(directory))
@@ -54,10 +54,10 @@ def build_parts(
 ) -> TokenizerParts:
     """Combine a tokenizer's settings with the two configurations of a model.
 
-    The ids of BOS and EOS come from the first that names any: the generation configuration, the
-    model's configuration, the tokenizer's settings. The EOS token of the tokenizer's settings ends
-    texts in any case, as in vLLM: a model that was trained on chats may have its new one there
-    alone. Raises ModelFormatError for a value of the wrong type.
+    The ids of BOS and EOS come from the first of three sources that has any: the generation
+    configuration, the model's configuration, the tokenizer's settings. The EOS token of the
+    tokenizer's settings always ends texts, as in vLLM: a model that was trained on chats may have
+    its new EOS token only there. Raises ModelFormatError for a value of the wrong type.
     """
     named = special_tokens(settings)
 
@@ -95,7 +95,7 @@ def private_backend(text: str, source: str) -> TokenizerBackend:
 
 
 def _read_backend(directory: Path, settings: Fields) -> tuple[TokenizerBackend | None, Fields]:
-    """Return the tokenizer, and the settings with what its own file names; None without a file."""
+    """Return the tokenizer, None without a file, and the settings with that file's own values."""
     added = dict(added_tokens(directory, settings))
     path = directory / "tokenizer.json"
     if path.is_file():
@@ -118,7 +118,7 @@ def _read_backend(directory: Path, settings: Fields) -> tuple[TokenizerBackend |
 
 @contextmanager
 def building_tokenizer(source: str) -> Iterator[None]:
-    """Turn what the library raises while a tokenizer is built into a ModelFormatError.
+    """Raise ModelFormatError for any exception of the library while a tokenizer is built.
 
     source: the file, for the message.
     """
@@ -133,8 +133,8 @@ def building_tokenizer(source: str) -> Iterator[None]:
 def _read_settings(directory: Path) -> Fields:
     """Read tokenizer_config.json.
 
-    Older checkpoints, without `added_tokens_decoder`, have the special tokens in
-    special_tokens_map.json, too, which counts first.
+    Older checkpoints, without `added_tokens_decoder`, also have the special tokens in
+    special_tokens_map.json, which takes precedence.
     """
     settings = read_optional(directory / "tokenizer_config.json")
     if "added_tokens_decoder" in settings:
@@ -157,9 +157,9 @@ def _token_ids(fields: Fields, name: str) -> frozenset[int]:
 
 
 def _response_template(settings: Fields) -> dict[str, Any] | None:
-    """Return how responses are to be read: untrusted data of any shape; None where it says nothing.
+    """Return the template for parsing responses, untrusted data of any shape; None if absent.
 
-    Source of the names: transformers, "Response Parsing".
+    transformers defines the names ("Response Parsing").
     """
     for name in ("response_template", "response_schema"):
         value: Any = settings.get(name)
@@ -169,10 +169,10 @@ def _response_template(settings: Fields) -> dict[str, Any] | None:
 
 
 def _read_templates(directory: Path, settings: Fields) -> tuple[str | None, str | None]:
-    """Return the chat template and the one for chats with tools, where that is another.
+    """Return the chat template, and the template for chats with tools if that differs.
 
-    A file of templates counts before tokenizer_config.json, as in transformers, and that before
-    chat_template.json, which models with a vision part have for their processor.
+    A file of templates takes precedence over tokenizer_config.json, as in transformers, and that
+    over chat_template.json, which models with a vision part have for their processor.
     """
     found = []
     for name in ("chat_template.jinja", "additional_chat_templates/tool_use.jinja"):
@@ -188,7 +188,7 @@ def _read_templates(directory: Path, settings: Fields) -> tuple[str | None, str 
 
 
 def _named_templates(settings: Fields) -> tuple[str | None, str | None]:
-    """Return the template alone, or of a list those named "default" and "tool_use"."""
+    """Return the only template and None, or the templates "default" and "tool_use" of a list."""
     value: Any = settings.get("chat_template")
     if value is None or isinstance(value, str):
         return value, None
