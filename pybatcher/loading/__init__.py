@@ -1,6 +1,6 @@
 """Open checkpoints and convert them to the engine's input: configuration, tensors, tokenizer.
 
-Pure Python and numpy: no compiled engine, and torch only where the caller passes a torch module.
+The package uses Python and numpy. It imports torch only if the caller passes a torch module.
 """
 
 from __future__ import annotations

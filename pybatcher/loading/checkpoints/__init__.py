@@ -1,1 +1,1 @@
-"""Values that every file format is read into: configuration, tensor rules and tensors."""
+"""The contents of a checkpoint, in any file format: configuration, tensor rules and tensors."""

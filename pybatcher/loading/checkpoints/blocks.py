@@ -1,10 +1,10 @@
-"""Block formats: rows whose neighbouring elements share scales.
+"""Block formats: quantised rows whose neighbouring elements share scales.
 
-A row of a quantised weight is a row of bytes. The formats that the engine computes with come from
-its own list, `csrc/formats/list.h`. It has no kernels for the others: `conversion.py` dequantises
-them. "mxfp4_parts" is MXFP4 as safetensors store it, with the scales in a tensor of their own.
+A row of a quantised weight is an array of bytes. The native formats, which the engine computes
+with, come from `csrc/formats/list.h`. `conversion.py` dequantises the other formats. "mxfp4_parts"
+is MXFP4 as safetensors files store it, with the scales in a separate tensor.
 
-Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
+ggml defines the layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ MXFP4_PARTS = "mxfp4_parts"
 class Block:
     """A block format: `n_elements` neighbouring elements of a row take `n_bytes` bytes.
 
-    gguf_name, gguf_type: in GGUF files; "" and None if they do not have the format.
-    native: the engine has kernels for the format.
-    in_int8, in_bf16: an int8 or a bf16 matrix holds all its numbers.
+    gguf_name, gguf_type: name and number of the type in GGUF files; "" and None if GGUF does not
+        have the format.
+    native: True if the engine has kernels for the format.
+    in_int8, in_bf16: True if an int8 or a bf16 matrix represents all its numbers exactly.
     """
 
     n_elements: int
@@ -37,9 +38,9 @@ class Block:
 
 
 def _native() -> dict[str, Block]:
-    """Return the formats of checkpoints that the engine computes with, in the engine's order.
+    """Return the native formats that a checkpoint may have, in the engine's order.
 
-    "fp8" is not one of them: the engine's blocks of FP8 are made of stored weights at load.
+    "fp8" is not one of them: no file has the engine's FP8 blocks, which are made at load.
     """
     return {
         name: Block(
@@ -67,7 +68,7 @@ _GGUF_ONLY = {
     "TQ1_0": (34, 256, 54),
     "TQ2_0": (35, 256, 66),
 }
-"""GGUF's formats that the engine may lack: (type, elements, bytes) by GGUF's name."""
+"""GGUF's formats that may not be native: (type, elements, bytes) by GGUF's name."""
 
 _NATIVE = _native()
 

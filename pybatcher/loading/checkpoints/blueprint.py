@@ -24,22 +24,22 @@ TEXT_PREFIXES = (
     ("model.language_model.", "model."),
     ("lm_head.", "lm_head."),
 )
-"""`Blueprint.text_prefixes` of models with a vision part, as releases of transformers save them."""
+"""The prefixes of text models inside vision models, as releases of transformers save them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
     """Configuration and tensor rules of one model, made by its family's config reader.
 
-    rules: one for each tensor that the engine takes.
-    tied: the head is the token embedding, so that the checkpoint may lack either.
-    prefix: leading part of the checkpoint's tensor names ("transformer.") that some
-        checkpoints of the family leave out; "" where none do.
-    text_prefixes: (in the checkpoint, in the rules): leading parts of the names of the text
-        part of a model that has others, which are left out; () where it is all there is.
-    generates: the model has a head, or one tied to the embedding, and is no encoder.
-    rounds_embedding_scale: the scale is rounded to the embedding's dtype, and so is that of the
-        layers' own inputs.
+    rules: one rule for each tensor of the engine.
+    tied: True if the head is the token embedding, so that the checkpoint may lack either.
+    prefix: the prefix of the checkpoint's tensor names ("transformer.") that some checkpoints of
+        the family omit; "" if no checkpoint omits one.
+    text_prefixes: pairs of prefixes, in the checkpoint and in the rules, of the text part of a
+        multimodal model, which alone is loaded; () for a model that has only text.
+    generates: False for an encoder and for a model without a head.
+    rounds_embedding_scale: True if the scales of the token embedding and of the per-layer
+        embeddings are rounded to the dtype of these.
     unused: names of tensors that a GGUF file may have and that no layer needs.
     """
 
@@ -53,13 +53,13 @@ class Blueprint:
     unused: frozenset[str] = frozenset()
 
     def without_head(self) -> Blueprint:
-        """Return the blueprint of the same model saved without a head, which may be tied."""
+        """Return the blueprint of the same model saved without a head; a tied head is kept."""
         rules = tuple(rule for rule in self.rules if rule.name != HEAD)
         generates = self.generates and self.tied
         return replace(self, rules=self.rules if self.tied else rules, generates=generates)
 
     def config_of(self, tensors: Mapping[str, Tensor]) -> ModelConfig:
-        """Return the configuration of the model with these tensors, as `fill` has made them."""
+        """Return the configuration of the model with the tensors that `fill` returned."""
         if not self.rounds_embedding_scale:
             return self.config
         scale = _rounded(self.config.embedding_scale, tensors[EMBEDDING].dtype)
@@ -70,13 +70,13 @@ class Blueprint:
         return replace(config, layer_input_scale=scale)
 
     def fill(self, available: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
-        """Return the model's tensors by canonical name, types and shapes checked.
+        """Return the model's tensors by canonical name, after checking types and shapes.
 
-        available: the checkpoint's tensors by its own names. origin: the checkpoint,
-        for messages. Raises ModelFormatError if a tensor is missing or does not fit.
-        As in transformers, a checkpoint that says "tied" and yet holds an
-        embedding and a head with different values is not tied, and one that
-        holds only the head is tied to that. Warns of parts of the model that are left out.
+        available: the checkpoint's tensors by its own names. origin: the checkpoint, for
+        messages. As in transformers, a tied checkpoint whose embedding and head have different
+        values is loaded as not tied, and a tied checkpoint with the head alone uses it as the
+        embedding. Warns about parts of a multimodal model that are not loaded. Raises
+        ModelFormatError if a tensor is missing or does not fit.
         """
         if self.text_prefixes:
             available = self._text_part(available, origin)
@@ -93,7 +93,7 @@ class Blueprint:
         return tensors
 
     def _text_part(self, available: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
-        """Return the tensors of the text part by the rules' names; warn of the others."""
+        """Return the tensors of the text part by the rules' names; warn about the other parts."""
         text: dict[str, Tensor] = {}
         others: Counter[str] = Counter()
         for name, tensor in available.items():
@@ -123,9 +123,9 @@ class Blueprint:
     def _present(
         self, rules: tuple[TensorRule, ...], available: Mapping[str, Tensor]
     ) -> list[TensorRule]:
-        """Return the rules without the absent half of a tied embedding and head.
+        """Return the rules without the absent tensor of a tied embedding and head.
 
-        The rule of the embedding stays where both are absent, so that `gather` reports it.
+        If both tensors are absent, the rule of the embedding stays, so that `gather` reports it.
         """
         if not self.tied:
             return list(rules)
@@ -137,7 +137,7 @@ class Blueprint:
 
 
 def _rounded(value: float, dtype: str) -> float:
-    """Return the nearest number of a dtype of weights."""
+    """Return the nearest number of `dtype`: "f32", "f16" or "bf16"; other names mean f32."""
     if dtype == "f16":
         return float(np.float16(value))
     if dtype == "bf16":

@@ -19,12 +19,12 @@ _REPR.maxstring = _REPR.maxother = 120
 
 
 def shown(value: object) -> str:
-    """Return a `repr` of bounded length and one line, safe for hostile values of any size."""
+    """Return the `repr` of an untrusted value, shortened to a bounded length, on one line."""
     return " ".join(line.strip() for line in _REPR.repr(value).splitlines())
 
 
 def shown_name(name: str) -> str:
-    """Return the name of a field or a tensor as it is, or escaped and cut where it is hostile."""
+    """Return the name of a field or a tensor; a hostile name is escaped and shortened."""
     is_plain = name.isprintable() and len(name) <= _REPR.maxstring
     return name if is_plain else shown(name)[1:-1]
 
@@ -48,7 +48,7 @@ class Fields:
         return list(self._values)
 
     def get(self, name: str) -> Any:
-        """Return the unchecked value; None where the field is absent."""
+        """Return the unchecked value; None if the field is absent."""
         return self._values.get(name)
 
     def error(self, name: str, expected: str) -> ModelFormatError:
@@ -107,7 +107,7 @@ class Fields:
         return value
 
     def child(self, name: str) -> Fields:
-        """Return the object in field `name`, as `Fields`; empty where the field is absent."""
+        """Return the object in field `name`, as `Fields`; empty if the field is absent."""
         value = self._values.get(name)
         if value is not None and not isinstance(value, dict):
             raise self.error(name, "an object")
@@ -126,7 +126,7 @@ class Fields:
         return Fields({**self._values, **values}, self.source)
 
     def refuse_unless(self, name: str, *allowed: object) -> None:
-        """Raise ModelFormatError if the field is set to none of the `allowed` values."""
+        """Raise ModelFormatError if the field is set to a value that is not in `allowed`."""
         value = self._values.get(name)
         if value is not None and not any(type(value) is type(a) and value == a for a in allowed):
             supported = " or ".join(map(repr, allowed)) if allowed else "no such field"

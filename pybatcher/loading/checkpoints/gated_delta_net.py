@@ -1,4 +1,4 @@
-"""`DeltaConfig`: the layers of a model with linear attention by the gated delta rule."""
+"""`DeltaConfig`: the gated delta net layers (linear attention) of a model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["DeltaConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaConfig:
-    """Layers with a state of fixed size instead of attention (arXiv:2412.06464).
+    """Gated delta net layers, which have a state of fixed size instead of KV (arXiv:2412.06464).
 
     `csrc/config/config_fields.def` documents the scalar fields.
-    in_layer: for each layer, True if it is one.
+    in_layer: for each layer, True if it is a gated delta net.
     """
 
     n_key_heads: HeadCount
@@ -38,5 +38,5 @@ class DeltaConfig:
 
     @property
     def n_channels(self) -> int:
-        """The numbers of a row that are convolved: queries, keys and values."""
+        """The channels of the convolution: queries, keys and values of all heads."""
         return 2 * self.key_size + self.value_size

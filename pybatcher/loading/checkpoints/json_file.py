@@ -47,7 +47,7 @@ def read_fields(path: Path) -> Fields:
 
 
 def read_optional(path: Path) -> Fields:
-    """Read a file that holds one JSON object; no fields where there is none."""
+    """Read a file that holds one JSON object; an absent file has no fields."""
     return read_fields(path) if path.is_file() else Fields({}, str(path))
 
 

@@ -1,4 +1,4 @@
-"""Which layers of a model are of which type, and the rotary frequencies of those with windows."""
+"""Read the type of each layer, and the rotary frequencies of the types with and without window."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _KINDS = ("full_attention", "sliding_attention")
 
 
 def read_sliding_layers(fields: Fields, n_layers: int, period: int) -> tuple[bool, ...]:
-    """Return, for each layer, whether it sees a window only, as `layer_types` says.
+    """Return, for each layer, True if `layer_types` lists it as a sliding-window layer.
 
-    period: without that field, every `period`-th layer sees all; older files may say
-    `sliding_window_pattern` instead. Raises ModelFormatError for other layer types.
+    period: without that field, every `period`-th layer has full attention; older files may have
+    the period in `sliding_window_pattern`. Raises ModelFormatError for other layer types.
     """
     return read_layer_types(fields, n_layers, _KINDS, "sliding_window_pattern", period)
 
@@ -25,10 +25,10 @@ def read_sliding_layers(fields: Fields, n_layers: int, period: int) -> tuple[boo
 def read_layer_types(
     fields: Fields, n_layers: int, kinds: tuple[str, str], period_name: str, period: int
 ) -> tuple[bool, ...]:
-    """Return, for each layer, whether `layer_types` says that it is of the second of two kinds.
+    """Return, for each layer, True if `layer_types` lists it as the second of two kinds.
 
-    Without that field, every `period`-th layer is of the first; `period_name` may say another
-    number. Raises ModelFormatError for other layer types.
+    Without that field, every `period`-th layer is of the first kind; the field `period_name` may
+    have another period. Raises ModelFormatError for other layer types.
     """
     found = fields.get("layer_types")
     if found is None:
@@ -47,11 +47,11 @@ def read_ropes(
     max_position_embeddings: int,
     thetas: tuple[tuple[str, float], tuple[str, float]],
 ) -> tuple[Rope, Rope]:
-    """Return the frequencies of layers that see all, and of layers that see a window.
+    """Return the rotary frequencies of full-attention layers and of sliding-window layers.
 
-    transformers 5 writes `rope_parameters` with an object for each layer type. Older files
-    have two fields of their own. thetas: these, with their defaults: first of layers that see
-    all, which a `rope_scaling` is for too, then of the others. Raises ModelFormatError.
+    transformers 5 writes `rope_parameters` with an object for each layer type. Older files have
+    a field for each type. thetas: names and defaults of these fields, for full-attention layers
+    first; a `rope_scaling` applies to full-attention layers only. Raises ModelFormatError.
     """
     fields.refuse_unless("partial_rotary_factor", 1.0, 1)
     by_type = fields.child("rope_parameters")

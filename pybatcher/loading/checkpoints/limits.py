@@ -1,4 +1,4 @@
-"""Ranges of the fields in a model's configuration, with limits far above those of any real model.
+"""Ranges of the fields in a model's configuration; the limits are far above any real model's.
 
 The compiled engine has the same ranges (csrc/config/config_fields.def); a test compares them.
 """
@@ -33,11 +33,11 @@ MAX_HEAD_DIM = 1024
 MAX_POSITIONS = 2**30
 MAX_CONV_SIZE = 64
 MAX_EXPERTS = 4096
-"""Most experts of a layer."""
+"""The maximum number of experts of a layer."""
 
 
 class Range(NamedTuple):
-    """The numbers that a field may have, as an annotation of its type."""
+    """The valid range of a numeric field, as an annotation of its type."""
 
     low: float
     high: float | None = None

@@ -37,11 +37,11 @@ class LlamaSizes(NamedTuple):
 
 
 def read_sizes(fields: Fields, names: SizeNames, head_dim: int | None = None) -> LlamaSizes:
-    """Read the sizes and check that they fit each other.
+    """Read the sizes and check that they are consistent.
 
-    head_dim: used where the file does not say it; None: hidden_size / n_heads.
+    head_dim: the default if the file has none; None: hidden_size / n_heads.
 
-    Raises ModelFormatError for sizes that do not fit, or are out of range.
+    Raises ModelFormatError for sizes that are inconsistent or out of range.
     """
     hidden_size = fields.integer(names.hidden_size, 1, MAX_WIDTH)
     n_layers = fields.integer(names.n_layers, 1, MAX_LAYERS)
@@ -80,7 +80,7 @@ def llama_config(
 ) -> ModelConfig:
     """Return a `ModelConfig` with the properties that all models of the family share.
 
-    rope: of every layer; None: the caller puts `ropes` in.
+    rope: the frequencies of every layer; None: the caller sets `ropes`.
     """
     return ModelConfig(
         **sizes._asdict(),

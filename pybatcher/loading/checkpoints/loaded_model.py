@@ -20,15 +20,15 @@ __all__ = ["LoadedModel", "TokenizerParts"]
 class TokenizerParts:
     """The parts of `pybatcher.text.Tokenizer` and `ChatTemplate`.
 
-    backend: without padding and truncation, not shared with other code. None: the
-        checkpoint has no tokenizer, and only prompts of token ids can be served.
+    backend: a private tokenizer without padding and truncation. None: the checkpoint has no
+        tokenizer, and only prompts of token ids can be served.
     chat_template: Jinja source; None: the checkpoint has none.
-    tool_template: that of chats with tools; None: `chat_template` is for these too.
-    response_template: of the tokenizer, how responses are to be read; None: it says nothing.
+    tool_template: the template for chats with tools; None: `chat_template` is for these too.
+    response_template: the tokenizer's template for parsing responses; None: it has none.
     special_tokens: texts of the special tokens, by name: "bos_token", "eos_token", ...
-    bos_token_id: None where the model has none.
+    bos_token_id: the id of the BOS token; None: the model has none.
     eos_token_ids: all tokens that end a text.
-    sampling: fields of SamplingParams, as the model's files recommend them.
+    sampling: the values of SamplingParams that the model's files recommend, by field.
     """
 
     backend: TokenizerBackend | None
@@ -45,7 +45,7 @@ class TokenizerParts:
 class LoadedModel:
     """A checkpoint: configuration, weights, tokenizer.
 
-    tensors: by canonical name; the head is absent where it is tied to the token embedding.
+    tensors: tensors by canonical name; a head that is tied to the token embedding is absent.
         token_embedding (vocab, hidden) · position_embedding (positions, hidden)
         layers.{i}.attn_norm, mlp_norm .weight .bias (hidden,)
         layers.{i}.q, k, v (heads * head_dim, hidden), o (hidden, heads * head_dim) .weight .bias
@@ -53,19 +53,18 @@ class LoadedModel:
         layers.{i}.gate, up (intermediate, hidden), down (hidden, intermediate) .weight .bias
         layers.{i}.sinks.weight (heads,)
         layers.{i}.router (experts, hidden), layers.{i}.experts.{e}.gate, up, down .weight .bias:
-        instead of gate, up and down in a layer with experts, or beside them; then with
-        layers.{i}.router_norm, experts_norm, mlp_out_norm, experts_out_norm .weight (hidden,) and
-        layers.{i}.expert_scales.weight (experts,)
+        a layer with experts has them instead of gate, up and down, or beside these; in the second
+        case it also has router_norm, experts_norm, mlp_out_norm, experts_out_norm .weight
+        (hidden,) and expert_scales.weight (experts,)
         final_norm .weight .bias (hidden,) · head.weight (vocab, hidden)
-    dtype: of the token embedding, "f32" | "f16" | "bf16"; other tensors may differ. For a
-        GGUF file the dtype of most of its matrices, which may also be a format in ENGINE_BLOCKS;
-        for a checkpoint of quantised weights the one that suits most of those.
-    name: shown to users: the name of the directory, of the file, or of the module's class.
-    path: None for a module in memory.
-    fingerprint: of the files that were read; "" for a module in memory.
-    embedding: how the model embeds texts, where the caller does not say.
-    generates: it has a head, or one tied to the token embedding, and is no encoder; else it
-        only embeds.
+    dtype: the dtype of the token embedding, "f32" | "f16" | "bf16"; other tensors may differ. For
+        a GGUF file it is the dtype of most matrices, which may also be a format in ENGINE_BLOCKS;
+        for a checkpoint of quantised weights it is the dtype nearest to most of these.
+    name: the display name: that of the directory, of the file, or of the module's class.
+    path: the directory or file; None for a module in memory.
+    fingerprint: the digest of the files that were read; "" for a module in memory.
+    embedding: the defaults for embedding texts.
+    generates: False for an encoder and for a model without a head, which only embed.
     """
 
     config: ModelConfig

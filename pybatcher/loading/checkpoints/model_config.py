@@ -29,7 +29,7 @@ Activation = Literal["silu", "gelu_tanh", "gelu"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerShape:
-    """Sizes of one layer, if they differ from those of other layers, and the KV that it reads."""
+    """The sizes of one layer, which may differ from those of other layers, and the KV it reads."""
 
     n_kv_heads: HeadCount
     head_dim: HeadDim
@@ -41,8 +41,9 @@ class LayerShape:
 class ModelConfig:
     """The architecture and sizes of a transformer: a decoder, or an encoder, which only embeds.
 
-    `pybatcher.loading` makes it from any file format and checks every value: sizes are
-    positive, `n_heads` is a multiple of `n_kv_heads`, `head_dim` is even if positions are rotary.
+    `pybatcher.loading` makes the configuration from any file format and checks every value: sizes
+    are positive, `n_heads` is a multiple of `n_kv_heads`, `head_dim` is even if positions are
+    rotary.
 
     `csrc/config/config_fields.def` documents the scalar fields of this class and of its parts:
     the compiled engine has the same fields, defaults and ranges. `_core.config_fields()` returns
@@ -50,12 +51,13 @@ class ModelConfig:
 
     ropes: the rotary frequencies that layers use; empty if positions are learned.
     layer_ropes: for each layer, an index of `ropes`; -1: query and key are not rotated.
-    sliding_windows: for each layer, the number of positions that a query attends to, itself
-        included; 0 = all. On each side if attention is not causal.
-    layer_shapes: for each layer; (): n_kv_heads, head_dim and intermediate_size are those of all.
-    moe: the experts that are the MLP of some layers, or are beside it; None: no layer has any.
-    delta, short_conv: the recurrent layers, which have no attention. One of both at most; None: no
-        layer is of that kind.
+    sliding_windows: for each layer, the number of positions that a query attends to, its own
+        included; 0 = all. If attention is not causal, the window counts on each side.
+    layer_shapes: the shape of each layer; (): n_kv_heads, head_dim and intermediate_size hold for
+        all layers.
+    moe: the experts that some layers have instead of an MLP, or beside it; None: no layer has any.
+    delta, short_conv: the recurrent layers, which have no attention. At most one of the two is
+        set; None: no layer is of that kind.
     """
 
     architecture: str

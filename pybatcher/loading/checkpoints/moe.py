@@ -1,4 +1,4 @@
-"""`MoeConfig`: the mixtures of experts that a model has in some of its layers."""
+"""`MoeConfig`: the layers of a model that have a mixture of experts (MoE)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .limits import ExpertCount, NonNegative, Positive, Width
 __all__ = ["MAX_EXPERTS_OF_MODEL", "MoeConfig"]
 
 MAX_EXPERTS_OF_MODEL = 2**16
-"""Most experts of all layers, so that a hostile configuration cannot ask for millions of rules."""
+"""The maximum for all layers together: a hostile configuration cannot create millions of rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoeConfig:
-    """Layers whose MLP is a mixture of experts: small gated MLPs, of which a row uses a few.
+    """Layers with a mixture of experts: small gated MLPs, a few of which each row selects.
 
     `csrc/config/config_fields.def` documents the scalar fields.
     in_layer: for each layer, True if it has experts.
@@ -33,5 +33,5 @@ class MoeConfig:
     weight_scale: Positive = 1.0
 
     def replaces_mlp(self, layer: int) -> bool:
-        """Return whether a layer has experts instead of its MLP."""
+        """Return True if the layer has experts instead of an MLP."""
         return self.in_layer[layer] and not self.beside_mlp

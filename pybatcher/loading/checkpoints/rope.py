@@ -1,9 +1,8 @@
 """Rotary position frequencies, with the checkpoint's RoPE scaling.
 
-Sources: RoPE, Su et al. 2021 (arXiv:2104.09864); linear position interpolation,
-Chen et al. 2023 (arXiv:2306.15595); YaRN, Peng et al. 2023 (arXiv:2309.00071);
-LongRoPE, Ding et al. 2024 (arXiv:2402.13753); "llama3" is the piecewise interpolation
-that Meta published with Llama 3.1.
+The methods are RoPE, Su et al. 2021 (arXiv:2104.09864); linear position interpolation, Chen et
+al. 2023 (arXiv:2306.15595); YaRN, Peng et al. 2023 (arXiv:2309.00071); LongRoPE, Ding et al. 2024
+(arXiv:2402.13753); and "llama3", the piecewise interpolation that Meta published with Llama 3.1.
 Values are computed in float64 and rounded to float32 once, at the end.
 """
 
@@ -35,14 +34,14 @@ _MAX_POSITIONS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """Rotary frequencies of a model, or of some of its layers.
+    """The rotary frequencies of a model, or of some of its layers.
 
     `csrc/config/config_fields.def` documents the scalar fields.
     inv_freq: head_dim / 2 float32 values, in radians per position, with the checkpoint's RoPE
-        scaling applied. Pairs that do not turn have 0: with a partial rotary embedding these are
-        the last ones.
+        scaling applied. Pairs that are not rotated have 0: with a partial rotary embedding these
+        are the last ones.
     long_inv_freq: the frequencies of an engine whose sequences may have more than
-        `original_positions`; empty: the same.
+        `original_positions`; empty: `inv_freq` is used at any length.
     """
 
     inv_freq: tuple[float, ...]
@@ -65,13 +64,18 @@ def read_rope(
 ) -> Rope:
     """Return the frequencies that config.json describes, in either of its two forms.
 
-    transformers 5 writes one object, `rope_parameters`; older files have `rope_theta`
-    beside an optional `rope_scaling`. divisors: (head_dim / 2,), divide the scaled
-    frequencies; a GGUF file has the scaling of Llama 3 in this form. default_theta: where
-    config.json has no rope_theta. default_original: where it has no
-    original_max_position_embeddings; None: max_position_embeddings. rotary_dim: dimensions
-    of a head that turn, of `read_rotary_dim`; None: all, and any other number is refused.
+    transformers 5 writes one object, `rope_parameters`; older files have `rope_theta` and an
+    optional `rope_scaling`.
+
+    divisors: (head_dim / 2,), divide the scaled frequencies; a GGUF file has the scaling of
+        Llama 3 in this form.
+    default_theta: the default of rope_theta.
+    default_original: the default of original_max_position_embeddings; None:
+        max_position_embeddings.
+    rotary_dim: the rotated dimensions of a head, from `read_rotary_dim`; None: all dimensions,
+        and a file with another number is refused.
     aliases: other names of scalings.
+
     Raises ModelFormatError for an unsupported scaling or a value out of range.
     """
     scaling = _scaling(fields)
@@ -109,7 +113,7 @@ def read_rope(
         long_inv_freq = inv_freq / scaling.numbers("long_factor", len(inv_freq), 1e-3, 1e6)
         inv_freq = inv_freq / scaling.numbers("short_factor", len(inv_freq), 1e-3, 1e6)
     elif rope_type == "dynamic":
-        # Scales past max_position_embeddings only, where no sequence of the engine comes.
+        # "dynamic" scales past max_position_embeddings only, and no sequence grows past that.
         _factor(scaling)
     if divisors is not None:
         inv_freq = inv_freq / divisors
@@ -122,15 +126,16 @@ def read_rope(
 
 
 def _scaling(fields: Fields) -> Fields:
-    """Return the object that describes the scaling; an empty `rope_scaling` is none."""
+    """Return the object that describes the scaling; an empty `rope_scaling` means no scaling."""
     has_older = fields.get("rope_scaling") not in (None, {})
     return fields.child("rope_scaling" if has_older else "rope_parameters")
 
 
 def read_proportional_rope(scaling: Fields, head_dim: int) -> Rope:
-    """Return the frequencies of `rope_type` "proportional": those of a whole head, the first ones.
+    """Return the frequencies of `rope_type` "proportional".
 
-    The pairs after a part of the head, `partial_rotary_factor`, do not turn.
+    The first pairs, a part `partial_rotary_factor` of the head, have the frequencies of a fully
+    rotated head; the other pairs are not rotated.
     """
     theta = scaling.number("rope_theta", 1e-3, 1e12)
     part = scaling.number("partial_rotary_factor", 0.0, 1.0, 1.0)
@@ -140,7 +145,7 @@ def read_proportional_rope(scaling: Fields, head_dim: int) -> Rope:
 
 
 def read_rotary_dim(fields: Fields, head_dim: int) -> int:
-    """Return how many dimensions of a head turn, by `partial_rotary_factor`: an even number."""
+    """Return the rotated dimensions of a head, an even number, by `partial_rotary_factor`."""
     owner = _scaling(fields)
     if "partial_rotary_factor" not in owner:
         owner = fields
@@ -151,11 +156,11 @@ def read_rotary_dim(fields: Fields, head_dim: int) -> int:
 
 
 def rotary_order(head_dim: int, rotary_dim: int, *, interleaved: bool = False) -> tuple[int, ...]:
-    """Return the order of a head's rows in which row i turns with row i + head_dim / 2.
+    """Return the order of a head's rows in which rows i and i + head_dim / 2 rotate together.
 
-    In the checkpoint, row i < rotary_dim / 2 turns with row i + rotary_dim / 2, or, if rows are
-    interleaved, row 2i with row 2i + 1. The rows after those stay; pairs of them have frequency 0
-    here. () where the order is that of the checkpoint.
+    In the checkpoint, rows i < rotary_dim / 2 and i + rotary_dim / 2 rotate together, or, if rows
+    are interleaved, rows 2i and 2i + 1. The rows from rotary_dim on are not rotated; their pairs
+    have frequency 0 in the result. () means that the order is that of the checkpoint.
     """
     half, kept = rotary_dim // 2, (head_dim - rotary_dim) // 2
     if kept == 0 and not interleaved:
@@ -173,7 +178,7 @@ def _padded(inv_freq: NDArray[np.float64], head_dim: int) -> tuple[float, ...]:
 
 
 def read_original_positions(fields: Fields, scaling: Fields, default: int) -> int:
-    """Return the positions that the model was trained with first; fields come before scaling."""
+    """Return the positions of the original training; `fields` takes precedence over `scaling`."""
     name = "original_max_position_embeddings"
     owner = fields if name in fields else scaling
     original: int = owner.integer(name, 1, _MAX_POSITIONS, default)
@@ -186,7 +191,7 @@ def _factor(scaling: Fields) -> float:
 
 
 def _llama3(inv_freq: NDArray[np.float64], scaling: Fields, original: int) -> NDArray[np.float64]:
-    """Divide low frequencies by `factor`, keep high ones, blend linearly between."""
+    """Divide low frequencies by `factor`, keep high frequencies, interpolate linearly between."""
     factor = _factor(scaling)
     low = scaling.number("low_freq_factor", 1e-3, 1e6)
     high = scaling.number("high_freq_factor", 1e-3, 1e6)
@@ -215,7 +220,7 @@ def _yarn(
             attention_factor = _mscale(factor, 1.0)
 
     def dimension_of(turns: float) -> float:
-        """Return the (fractional) dimension with so many turns in the original context."""
+        """Return the fractional dimension that makes `turns` rotations in the original context."""
         wavelength = original / (turns * 2 * math.pi)
         return 2 * len(inv_freq) * math.log(wavelength) / (2 * math.log(theta))
 

@@ -1,4 +1,4 @@
-"""Rounding of f32 to what the engine's matrices hold, as the engine rounds."""
+"""Round f32 to bf16 and to int8 blocks exactly as the engine rounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def to_bf16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
 
 
 def to_int8(values: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Return int8 blocks of the numbers nearest to `values`, (rows, columns), whole blocks."""
+    """Return int8 blocks with the numbers nearest to `values`, whose rows are whole blocks."""
     n_rows, n_columns = values.shape
     groups = values.reshape(n_rows, n_columns // _GROUP, _GROUP)
     scales = (np.abs(groups).max(axis=2) / np.float32(127)).astype(np.float16)

@@ -1,4 +1,4 @@
-"""`ShortConvConfig`: the layers of a model that are gated short convolutions."""
+"""`ShortConvConfig`: the gated short convolution layers of a model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["ShortConvConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortConvConfig:
-    """Layers without attention that see the last few positions only (arXiv:2511.23404).
+    """Gated short convolutions, which read the last few positions only (arXiv:2511.23404).
 
     `csrc/config/config_fields.def` documents the scalar fields.
-    in_layer: for each layer, True if it is one.
+    in_layer: for each layer, True if it is a short convolution.
     """
 
     conv_size: Annotated[int, Range(2, MAX_CONV_SIZE)]

@@ -1,4 +1,4 @@
-"""`StoredWeight`: a quantised matrix of a checkpoint, which makes arrays that the engine takes."""
+"""`StoredWeight`: a quantised matrix of a checkpoint, convertible to the engine's arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHUNK = 2**20  # elements converted at a time
 
 
 class StoredWeight(Protocol):
-    """A matrix (outputs, inputs) as a quantisation program has stored it in several tensors."""
+    """A matrix (outputs, inputs) that a quantisation program stores in several tensors."""
 
     @property
     def format(self) -> str:
@@ -22,41 +22,44 @@ class StoredWeight(Protocol):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(outputs, inputs)"""
+        """The shape of the matrix, (outputs, inputs)."""
         ...
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of its tensors."""
+        """The bytes of all tensors of the matrix."""
         ...
 
     @property
     def own_dtype(self) -> str:
-        """The dtype of the engine that is nearest to it in numbers and bytes."""
+        """The engine's dtype that is nearest to the stored format in precision and size."""
         ...
 
     def holds(self, dtype: str) -> bool:
-        """Return whether `dtype` holds all its numbers exactly."""
+        """Return True if `dtype` represents all numbers of the matrix exactly."""
         ...
 
     def takes(self, dtype: str) -> str:
-        """Return what `make` makes for a matrix of `dtype`: that dtype, or "f32", to be rounded."""
+        """Return the dtype that `make` returns for a matrix of `dtype`: the same one, or "f32".
+
+        The engine rounds f32 to `dtype`.
+        """
         ...
 
     def order(self, dtype: str) -> NDArray[np.int32] | None:
-        """Return the input of each column of what `make` makes of `dtype`; None: as inputs lie."""
+        """Return the input of each column of `make(dtype)`; None: columns are in input order."""
         ...
 
     def unordered(self) -> StoredWeight:
-        """Return the matrix for a place where columns have to lie as inputs do."""
+        """Return the matrix with its columns in input order, for uses that require that order."""
         ...
 
     def of_rows(self, rows: NDArray[np.int64]) -> StoredWeight:
-        """Return the matrix of these outputs, in this order."""
+        """Return the matrix of the outputs `rows`, in this order."""
         ...
 
     def make(self, dtype: str) -> NDArray[Any]:
-        """Return all numbers as `dtype`, one that `takes` returns; bf16 as its bits in uint16.
+        """Return all numbers as `dtype`, a value that `takes` returned; bf16 as uint16 bits.
 
         Blocks are bytes: (outputs, bytes of a row). Columns are in the order of `order`.
         """
@@ -64,6 +67,6 @@ class StoredWeight(Protocol):
 
 
 def chunks_of_rows(n_rows: int, n_columns: int) -> list[NDArray[np.int64]]:
-    """Return the numbers of all rows, cut so that temporary memory is bounded."""
+    """Return the indices of all rows in chunks that bound the temporary memory of a conversion."""
     step = max(1, _CHUNK // max(1, n_columns))
     return [np.arange(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]

@@ -1,4 +1,4 @@
-"""`Tensor`: a weight in memory; `TensorRule`: how to get it from a checkpoint's tensor."""
+"""`Tensor`: a weight in memory; `TensorRule`: derives a weight from a checkpoint's tensor."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ PLAIN = ("f32", "f16", "bf16")
 class Tensor:
     """One weight: a view of a mapped file or of a module's memory.
 
-    array: the values; possibly strided (a transposed view). bf16 has no numpy
-        type: its bits are uint16. A weight in blocks is bytes, (rows, bytes of a row).
+    array: the values; possibly strided (a transposed view). numpy has no bf16: the bits are
+        uint16. A weight in blocks is bytes, (rows, bytes of a row).
     dtype: "f32" | "f16" | "bf16"; for matrices also a block format, a key of BLOCKS.
     source: the file (or module) and the tensor's name in it, for messages.
-    mapped: the array lies in a mapped file, so that its memory pages can be dropped
+    mapped: True if the array is part of a mapped file, so that its memory pages can be dropped
         and read again.
-    scales: of a weight in "mxfp4_parts": the exponents of its groups, (rows, groups) uint8.
-    stored: a matrix of several tensors, as programs that quantise save it; then `dtype` is
-        the name of the format, and `array` is empty. None: the array is the weight.
+    scales: the exponents of the groups of a weight in "mxfp4_parts", (rows, groups) uint8; None
+        for other formats.
+    stored: a matrix that a quantisation program saved in several tensors; then `dtype` is the
+        name of the format, and `array` is empty. None: the array is the weight.
     """
 
     array: NDArray[Any]
@@ -59,24 +60,26 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorRule:
-    """How to get one canonical tensor from a checkpoint's tensor.
+    """A description of how one canonical tensor derives from a checkpoint's tensor.
 
-    name: canonical, as the engine takes it; a matrix is (outputs, inputs).
-    source: name in the checkpoint.
-    shape: required shape of the checkpoint's tensor.
-    transposed: the checkpoint has (inputs, outputs), as GPT-2's Conv1D does.
-    rows: [begin, end) of the outputs of a fused tensor; None = all. row_step: every so many of
-        them.
-    plus: added to the values, in f32: 1 where a norm multiplies by 1 + weight.
-    times: multiplies the values, in f32.
-    minus_exp: the values become -exp of what they are, in f32.
-    index: which matrix of a tensor that stacks several, as experts are; None: it is one.
-    otherwise: the rule to take where `source` is absent and that rule's source is not.
+    name: the canonical name, which the engine uses; a matrix is (outputs, inputs).
+    source: the name in the checkpoint.
+    shape: the required shape of the checkpoint's tensor.
+    transposed: True if the checkpoint has (inputs, outputs), as GPT-2's Conv1D does.
+    rows: the range [begin, end) of a tensor's outputs; None = all. row_step: the step of the
+        range.
+    plus: a number added to the values, in f32: 1 for a norm that multiplies by 1 + weight.
+    times: a number that multiplies the values, in f32.
+    minus_exp: True if a value x becomes -exp(x), in f32.
+    index: the index of the matrix in a tensor that stacks several, such as experts; None: the
+        tensor is one matrix.
+    otherwise: the rule that replaces this one if `source` is absent and that rule's source is
+        present.
     plus_row: a rule whose tensor's first row is added to every row, in f32.
-    head_order: which row of a head each row of the result is, for all heads alike; such
-        a tensor is copied. () = as they are. head_rows: rows of a head in the checkpoint; 0: as
-        many as the order has.
-    squeezed: the checkpoint's second axis, which has one element, is left out.
+    head_order: for each row of a head in the result, its index in the checkpoint, the same for
+        all heads; such a tensor is copied. () = the order does not change.
+    head_rows: the rows of a head in the checkpoint; 0: as many as `head_order` has.
+    squeezed: True if the checkpoint's second axis, which has one element, is removed.
     """
 
     name: str
@@ -96,7 +99,7 @@ class TensorRule:
     squeezed: bool = False
 
     def among(self, available: Container[str]) -> TensorRule:
-        """Return this rule, or `otherwise` where its source is there and this one's is not."""
+        """Return `otherwise` if only its source is in `available`, else this rule."""
         if self.otherwise is None or self.source in available:
             return self
         return self.otherwise if self.otherwise.source in available else self
@@ -105,10 +108,10 @@ class TensorRule:
 def gather(
     rules: Iterable[TensorRule], available: Mapping[str, Tensor], origin: str
 ) -> dict[str, Tensor]:
-    """Return the tensors by canonical name, types and shapes checked. Ignores extra tensors.
+    """Return the tensors by canonical name, after checking types and shapes.
 
-    Raises ModelFormatError for a tensor that is missing from `origin`, has a type that
-    no weight has, or another shape than the configuration requires.
+    Tensors without a rule are ignored. Raises ModelFormatError for a tensor that is missing from
+    `origin`, has an unsupported type, or a shape other than the rule's.
     """
     result = {}
     for rule in rules:
@@ -120,7 +123,7 @@ def gather(
         array = _part(rule, tensor.array)
         scales = None if tensor.scales is None else _part(rule, tensor.scales)
         if rule.minus_exp:
-            with np.errstate(over="ignore"):  # the engine refuses what is not finite, by name
+            with np.errstate(over="ignore"):  # the engine refuses a tensor that is not finite
                 made = -np.exp(_as_f32(array, tensor.dtype))
             result[rule.name] = Tensor(made, "f32", tensor.source)
             continue
@@ -133,7 +136,7 @@ def gather(
         if rule.plus_row is not None:
             added = _checked(rule.plus_row, available, origin, is_added=True)
             row = _as_f32(added.array[0], added.dtype)
-            with np.errstate(all="ignore"):  # the engine refuses what is not finite, by name
+            with np.errstate(all="ignore"):  # the engine refuses a tensor that is not finite
                 sums = _as_f32(array, tensor.dtype) + row
             result[rule.name] = Tensor(sums, "f32", tensor.source)
             continue
@@ -156,9 +159,9 @@ def _part(rule: TensorRule, array: NDArray[Any]) -> NDArray[Any]:
 def _checked(
     rule: TensorRule, available: Mapping[str, Tensor], origin: str, *, is_added: bool = False
 ) -> Tensor:
-    """Return the rule's tensor. Raises ModelFormatError where it is missing or does not fit.
+    """Return the rule's tensor. Raises ModelFormatError if it is missing or does not fit.
 
-    is_added: to another tensor, so that it has to be plain numbers, as that has.
+    is_added: True if the tensor is added to another one, which requires plain numbers.
     """
     tensor = available.get(rule.source)
     if tensor is None:
@@ -182,7 +185,7 @@ def _checked(
 
 
 def as_f32(tensor: Tensor) -> NDArray[np.float32]:
-    """Return a copy of a plain tensor's values. Raises ModelFormatError where one is not finite."""
+    """Return a copy of a plain tensor's values. Raises ModelFormatError if one is not finite."""
     values = _as_f32(tensor.array, tensor.dtype)
     if not np.isfinite(values).all():
         raise ModelFormatError(f"{tensor.source} holds a number that is not finite")
@@ -190,9 +193,10 @@ def as_f32(tensor: Tensor) -> NDArray[np.float32]:
 
 
 def _outputs_of(tensor: Tensor, stored: StoredWeight, rule: TensorRule) -> Tensor:
-    """Return the outputs of a quantised matrix that the rule asks for, in its order.
+    """Return the outputs of a quantised matrix that the rule selects, in its order.
 
-    Inputs are taken in an order of the matrix's own only in products of one matrix with all rows.
+    Only linear modules that multiply all rows may have reordered inputs (act-order): experts,
+    routers and embeddings may not.
     """
     if rule.transposed or rule.index is not None:
         raise ModelFormatError(
@@ -219,7 +223,7 @@ def _as_f32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
 
 
 def _reordered(tensor: Tensor, rule: TensorRule) -> Tensor:
-    """Return a copy with the rule's rows of each head, in its order. Blocks stay whole."""
+    """Return a copy with the rows of each head in the rule's order; blocks are not split."""
     of_row = tensor.array.shape[1:]
     heads = tensor.array.reshape(-1, rule.head_rows or len(rule.head_order), *of_row)
     array = heads[:, list(rule.head_order)].reshape(-1, *of_row)
