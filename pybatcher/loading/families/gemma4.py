@@ -41,6 +41,7 @@ from ..parts.family import Family
 from ..parts.gguf_contents import GgufContents
 from ..parts.gguf_keys import ArchitectureKeys
 from ..parts.gguf_llama import gguf_blueprint, renamed
+from ..parts.gguf_names import gguf_name
 
 _DEFAULTS: dict[str, Any] = {
     "vocab_size": 262144,
@@ -55,6 +56,7 @@ _DEFAULTS: dict[str, Any] = {
     "hidden_activation": "gelu_pytorch_tanh",
     "sliding_window": 512,
     "hidden_size_per_layer_input": 256,
+    "vocab_size_per_layer_input": 262144,
 }
 _ROPES = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
@@ -91,8 +93,10 @@ def _read(fields: Fields) -> Blueprint:
     window = fields.integer("sliding_window", 1, MAX_POSITIONS)
     vocab_size = fields.integer("vocab_size", 1, MAX_VOCABULARY)
     layer_input_size = fields.integer("hidden_size_per_layer_input", 0, MAX_WIDTH, 0)
+    n_layer_inputs = vocab_size
     if layer_input_size > 0:
-        fields.refuse_unless("vocab_size_per_layer_input", vocab_size)
+        name = "vocab_size_per_layer_input"
+        n_layer_inputs = fields.integer(name, vocab_size, MAX_VOCABULARY, vocab_size)
         if layer_input_size * sizes.n_layers > MAX_WIDTH:
             raise fields.error("hidden_size_per_layer_input", f"up to {MAX_WIDTH} in all layers")
     config = llama_config(
@@ -118,6 +122,7 @@ def _read(fields: Fields) -> Blueprint:
         config,
         bias=fields.boolean("attention_bias", False),
         keys_as_values=tuple(values_are_keys and not slides for slides in sliding),
+        n_layer_inputs=n_layer_inputs,
     )
     tied = fields.boolean("tie_word_embeddings", True)
     every = (*found, *_expert_rules(config))
@@ -167,12 +172,13 @@ def _with_parts(
 
 
 def _rules(
-    config: ModelConfig, *, bias: bool, keys_as_values: tuple[bool, ...]
+    config: ModelConfig, *, bias: bool, keys_as_values: tuple[bool, ...], n_layer_inputs: int
 ) -> Iterator[TensorRule]:
-    """Yield a rule for every tensor but those of experts, with transformers' names as sources.
+    """Yield a rule for every tensor except those of experts, with transformers' names as sources.
 
-    bias: of the projections of attention. keys_as_values: for each layer, whether k's product is
-    v's too, before both are normed.
+    bias: True if the attention projections have biases. keys_as_values: for each layer, True if
+    it computes v with the weight of k; the two are normalised apart. n_layer_inputs: rows of the
+    checkpoint's per-layer embedding.
     """
     of_keys = {
         f"layers.{layer}.v.{kind}"
@@ -198,16 +204,26 @@ def _rules(
             shape=(1,),
         )
     yield from _moe_norm_rules(config)
-    yield from _layer_input_rules(config)
+    yield from _layer_input_rules(config, n_layer_inputs)
 
 
-def _layer_input_rules(config: ModelConfig) -> Iterator[TensorRule]:
+def _layer_input_rules(config: ModelConfig, n_rows: int) -> Iterator[TensorRule]:
+    """Yield the rules of the per-layer embeddings, whose table has n_rows in the checkpoint.
+
+    A token id indexes the table directly, as in transformers, so that no id reaches the rows
+    after the first vocab_size. These rows are left out.
+    """
     hidden, size = config.hidden_size, config.layer_input_size
     if size == 0:
         return
     all_layers = config.n_layers * size
+    yield TensorRule(
+        name=LAYER_INPUTS,
+        source="model.embed_tokens_per_layer.weight",
+        shape=(n_rows, all_layers),
+        rows=None if n_rows == config.vocab_size else (0, config.vocab_size),
+    )
     for name, source, shape in (
-        (LAYER_INPUTS, "embed_tokens_per_layer.weight", (config.vocab_size, all_layers)),
         ("layer_inputs.proj.weight", "per_layer_model_projection.weight", (all_layers, hidden)),
         ("layer_inputs.norm.weight", "per_layer_projection_norm.weight", (size,)),
     ):
@@ -384,8 +400,16 @@ def _expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
 
 def _read_gguf(contents: GgufContents) -> Blueprint:
     config = _read_gguf_config(contents)
-    rules = (*renamed(_gguf_rules(config), _GGUF_NAMES), *_gguf_expert_rules(config))
+    own = _gguf_rules(config, _gguf_n_layer_inputs(contents))
+    rules = (*renamed(own, _GGUF_NAMES), *_gguf_expert_rules(config))
     return gguf_blueprint(contents, config, rules, _gguf_unused(config))
+
+
+def _gguf_n_layer_inputs(contents: GgufContents) -> int:
+    """Return the rows of the per-layer embedding, for which a file has no key."""
+    table = contents.tensors.get(gguf_name(LAYER_INPUTS))
+    n_rows = 0 if table is None else table.shape[0]
+    return max(n_rows, contents.vocab_size)
 
 
 def _read_gguf_config(contents: GgufContents) -> ModelConfig:
@@ -431,9 +455,14 @@ def _read_gguf_config(contents: GgufContents) -> ModelConfig:
     )
 
 
-def _gguf_rules(config: ModelConfig) -> Iterator[TensorRule]:
-    """Yield the rules of a file. Where a layer has no v of its own, k's product is v's too."""
-    for rule in _rules(config, bias=False, keys_as_values=(False,) * config.n_layers):
+def _gguf_rules(config: ModelConfig, n_layer_inputs: int) -> Iterator[TensorRule]:
+    """Yield the rules of a file. A layer without a weight of v computes v with that of k."""
+    for rule in _rules(
+        config,
+        bias=False,
+        keys_as_values=(False,) * config.n_layers,
+        n_layer_inputs=n_layer_inputs,
+    ):
         part = rule.name.split(".")
         if part[2:] == ["v", "weight"]:
             keys = f"blk.{part[1]}.attn_k.weight"

@@ -61,6 +61,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("gemma3", {**_ROOT_OF_8, "query_pre_attn_scalar": 16, **_SIX_TO_ONE}),
     ("gemma4", _GEMMA_4),
     ("gemma4", {**_GEMMA_4, "num_kv_shared_layers": 0, "use_double_wide_mlp": False}),
+    ("gemma4", {**_GEMMA_4, "vocab_size_per_layer_input": 403}),
     ("gemma4", {**_GEMMA_4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": False}),
     ("granite", {"residual_multiplier": 0.25, "attention_multiplier": 0.5, "logits_scaling": 4.0}),
     ("olmo2", {"attention_bias": False}),

@@ -50,6 +50,8 @@ def gemma4_shape(
         fields |= _experts(rng)
     if family == "gemma4_any":
         fields["attention_bias"] = bool(rng.integers(2))
+    if family == "gemma4_e2b":
+        fields["vocab_size_per_layer_input"] += int(rng.choice([0, 1, 29]))
     return "gemma4", fields
 
 
