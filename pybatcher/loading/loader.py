@@ -1,4 +1,4 @@
-"""`open_model`: open a Hugging Face directory or a GGUF file, as downloaded."""
+"""`open_model`: open a downloaded Hugging Face directory or GGUF file."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ def open_model(
     path: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> LoadedModel:
-    """Open a model directory or a GGUF file; None: the model that ships with pybatcher.
+    """Open a model directory, a GGUF file, or a model of the Hugging Face hub.
 
-    path: or a name on the Hugging Face hub. progress: called while its files are downloaded, with
-        the bytes that are there and all of them.
-    Maps the weights without reading them: quick at any size. Raises ModelFormatError
-    that names the file, the field or tensor, its value and the expected one.
+    path: the path, or a name on the hub; None: the model that ships with pybatcher.
+    progress: a function that is called during a download with the bytes so far and the total.
+
+    Maps the weights without reading them, so that the time does not depend on their size. Raises
+    ModelFormatError, which names the file, the field or tensor, its value and the expected one.
     """
     directory = SHIPPED_MODEL if path is None else find_model(path, progress)
     if is_gguf(directory):
@@ -61,7 +62,7 @@ def open_model(
     tokenizer = read_tokenizer(directory, fields)
     files = weight_files(directory)
     identity = fingerprint(files)
-    if scheme is not None and identity:  # the same files, read in another way, are other weights
+    if scheme is not None and identity:  # a scheme changes the weights of the same files
         reading = json.dumps(fields.get("quantization_config"), sort_keys=True)
         identity = hashlib.sha256(f"{identity}\n{reading}".encode()).hexdigest()
     available = map_checkpoint(files)
@@ -82,7 +83,7 @@ def open_model(
 
 
 def _dtype_of(tensors: Mapping[str, Tensor]) -> str:
-    """Return that of most elements of quantised matrices; without any, that of the embedding."""
+    """Return the dtype of most quantised elements; without any, the dtype of the embedding."""
     sizes: Counter[str] = Counter()
     for tensor in tensors.values():
         if tensor.stored is not None:

@@ -1,6 +1,6 @@
-"""Convert weights that the engine does not take as they are in the checkpoint.
+"""Convert weights in formats that are not native to the engine.
 
-The engine takes f32, f16, bf16 and the blocks of ENGINE_BLOCKS as they are. A matrix keeps that
+The engine reads f32, f16, bf16 and the native block formats, ENGINE_BLOCKS. A matrix keeps that
 dtype, or is rounded to the engine's. MXFP4 in parts becomes blocks of mxfp4. The other blocks of
 GGUF are dequantised here, by the reference implementation in the `gguf` package. A `StoredWeight`
 makes its own arrays.
@@ -44,7 +44,7 @@ _Function = Callable[[_Rows], NDArray[Any]]
 
 
 def engine_dtype(dtype: str) -> str:
-    """Return the dtype of matrices that do not keep their own in a model of mostly `dtype`."""
+    """Return the engine's dtype for a model whose prevailing dtype is `dtype`."""
     if dtype in ("f32", "int8", "int4"):
         return dtype
     return "int8" if dtype in ENGINE_BLOCKS else "bf16"
@@ -53,7 +53,7 @@ def engine_dtype(dtype: str) -> str:
 def kept_matrices(tensors: Mapping[str, Tensor]) -> set[str]:
     """Return the names of the matrices that can keep their dtype; none if all are plain numbers.
 
-    Matrices of plain numbers, of ENGINE_BLOCKS and from quantisation programs can keep theirs.
+    Matrices of plain numbers, of ENGINE_BLOCKS and from quantisation programs can keep it.
     """
     if not any(tensor.dtype in BLOCKS or tensor.stored for tensor in tensors.values()):
         return set()
@@ -73,14 +73,17 @@ def _own_dtype(tensor: Tensor) -> str | None:
 def convert_tensors(
     tensors: Mapping[str, Tensor], dtype: str, origin: str, kept: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return the tensors of `origin` in the form that an engine of `dtype` takes, by name.
+    """Return the tensors of `origin` in the form that an engine of `dtype` reads, by name.
 
     A value is (array, dtype), or (function, dtype, rows, columns) for a matrix that has to be
-    converted: the engine calls the function when it packs that matrix, so that only the
-    matrices being packed are in memory converted; behind these an order where the columns of
-    what it returns lie in one (`StoredWeight.order`). kept: names of matrices that are not to be
-    rounded to `dtype`, of `kept_matrices`. Warns as `check_conversion` does.
-    Raises ModelFormatError where the `gguf` package is needed and is not installed.
+    converted. The engine calls the function when it packs that matrix, so that few converted
+    matrices are in memory at a time. A fifth element is the order of the function's columns
+    (`StoredWeight.order`), unless they are in input order.
+
+    kept: names from `kept_matrices`, of matrices that are not rounded to `dtype`.
+
+    Warns as `check_conversion` does. Raises ModelFormatError if the `gguf` package is required and
+    is not installed.
     """
     check_conversion(tensors, dtype, origin, kept)
     entries = {}
@@ -107,7 +110,7 @@ def check_conversion(
 ) -> None:
     """Check that `convert` can convert all tensors; warn once if blocks lose precision.
 
-    Raises ModelFormatError where the `gguf` package is needed and is not installed.
+    Raises ModelFormatError if the `gguf` package is required and is not installed.
     """
     dequantised = {
         tensor.dtype: None
@@ -128,16 +131,16 @@ def check_conversion(
 
 
 def _holds(dtype: str, kind: str) -> bool:
-    """Return whether a matrix of `dtype` holds all numbers of the block format `kind`."""
+    """Return True if a matrix of `dtype` represents all numbers of the block format `kind`."""
     block = BLOCKS[kind]
     held = {"f32": True, "bf16": block.in_bf16, "int8": block.in_int8}
     return kind == dtype or held.get(dtype, False)
 
 
 def _rounding(tensor: Tensor, dtype: str, is_kept: bool) -> tuple[str, str]:
-    """Return the dtype that a stored matrix is rounded to and its format; "" where none is lost.
+    """Return the dtype that a stored matrix is rounded to and its format; "" if it is exact.
 
-    FP8 becomes bf16 without a warning, as f32 checkpoints do if they are asked to.
+    FP8 becomes bf16 without a warning, as f32 becomes bf16 in a bf16 engine.
     """
     stored = tensor.stored
     if stored is None:
@@ -147,7 +150,7 @@ def _rounding(tensor: Tensor, dtype: str, is_kept: bool) -> tuple[str, str]:
 
 
 def _warn_of_rounding(lost: list[tuple[str, int]], dtype: str, origin: str) -> None:
-    """Warn of the matrices, by format, that lose precision in `dtype`; not if there are none."""
+    """Warn about matrices that lose precision in `dtype`, by format; an empty list is silent."""
     if lost:
         counts = " and ".join(f"{count} of {name}" for name, count in lost)
         advice = _PRECISION_ADVICE.get(dtype, "")
@@ -157,8 +160,8 @@ def _warn_of_rounding(lost: list[tuple[str, int]], dtype: str, origin: str) -> N
 def target_dtype(kind: str, dtype: str) -> str:
     """Return the dtype to which weights of format `kind` are converted for an engine of `dtype`.
 
-    A format that the engine takes stays as it is, and MXFP4 in parts becomes mxfp4. Other blocks
-    become f32, or bf16 for a bf16 engine.
+    A native format is not converted, and MXFP4 in parts becomes mxfp4. Other blocks become f32, or
+    bf16 for a bf16 engine.
     """
     if kind == MXFP4_PARTS:
         return "mxfp4"
@@ -168,10 +171,10 @@ def target_dtype(kind: str, dtype: str) -> str:
 
 
 def convert(tensor: Tensor, target: str) -> NDArray[Any]:
-    """Return the values of a matrix in blocks as `target`, a dtype given by `target_dtype`.
+    """Return the values of a matrix in blocks as `target`, a dtype from `target_dtype`.
 
-    Shape (rows, columns); float32, or bfloat16 bits as uint16. Blocks of mxfp4 are bytes: (rows,
-    columns / 32 * 17).
+    The shape is (rows, columns) for float32 and for bfloat16, whose bits are uint16. Blocks of
+    mxfp4 are bytes: (rows, columns / 32 * 17).
     """
     if target == "mxfp4":
         return joined_blocks(tensor)
@@ -188,7 +191,7 @@ def _in_parts(tensor: Tensor, function: _Function, dtype: Any) -> NDArray[Any]:
     step = max(1, _CHUNK // n_columns)
     for first in range(0, n_rows, step):
         part = slice(first, first + step)
-        with np.errstate(all="ignore"):  # the engine refuses what is not finite, by name
+        with np.errstate(all="ignore"):  # the engine refuses a tensor that is not finite
             out[part] = function(tensor.array[part])
     return out
 
@@ -196,7 +199,7 @@ def _in_parts(tensor: Tensor, function: _Function, dtype: Any) -> NDArray[Any]:
 def _reference(kind: str, origin: str) -> Callable[[_Rows], NDArray[np.float32]]:
     """Return the `gguf` package's function that dequantises rows of `kind` to float32.
 
-    Raises ModelFormatError where the package is not installed or does not know `kind`.
+    Raises ModelFormatError if the package is not installed or does not know `kind`.
     """
     try:
         from gguf.constants import GGMLQuantizationType

@@ -1,8 +1,8 @@
-"""MXFP4 weights of safetensors files: two tensors of bytes, the codes and the groups' scales.
+"""MXFP4 weights of safetensors files, which store codes and scales in two tensors of bytes.
 
 `NAME_blocks` is (..., rows, groups, 16): byte j of a group has the codes of elements 2 j and
-2 j + 1. `NAME_scales` is (..., rows, groups): the exponents. The engine takes GGUF's blocks: the
-exponent, then the codes of elements j and j + 16 in byte j.
+2 j + 1. `NAME_scales` is (..., rows, groups): the exponents. The engine reads GGUF's blocks: a
+block has the exponent, then the codes of elements j and j + 16 in byte j.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _BYTES = BLOCKS[MXFP4_PARTS].n_bytes
 def with_mxfp4(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint with each pair of blocks and scales as one tensor.
 
-    It has the name of its blocks. Raises ModelFormatError for blocks whose scales are missing or
-    do not fit.
+    The joint tensor has the name of its blocks. Raises ModelFormatError for blocks whose scales
+    are missing or do not fit.
     """
     joined = dict(tensors)
     for name, blocks in tensors.items():
@@ -56,7 +56,7 @@ def with_mxfp4(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def joined_blocks(tensor: Tensor) -> NDArray[np.uint8]:
-    """Return the blocks that the engine takes of a matrix in parts: (rows, groups * 17) bytes."""
+    """Return a matrix in parts as the engine's blocks, (rows, groups * 17) bytes."""
     assert tensor.scales is not None
     n_rows, n_groups = tensor.scales.shape
     codes = tensor.array.reshape(n_rows, n_groups, _BYTES)

@@ -1,8 +1,7 @@
-"""Mixtures of super-blocks: which type each matrix gets where a checkpoint is quantised at load.
+"""Quantisation mixes: the super-block type of each matrix of a checkpoint quantised at load.
 
-The rules are llama.cpp's for files of the same names, so that a mixture takes the bytes that such
-a file has: https://github.com/ggml-org/llama.cpp/blob/master/src/llama-quant.cpp
-(llama_tensor_get_type).
+The rules are llama.cpp's for files of the same names, so that a mix has the size of such a file:
+https://github.com/ggml-org/llama.cpp/blob/master/src/llama-quant.cpp (llama_tensor_get_type).
 """
 
 from __future__ import annotations
@@ -24,18 +23,19 @@ from .conversion import convert, convert_tensors, target_dtype
 __all__ = ["ENGINE_DTYPE", "MIXTURES", "Quantise", "convert_to_mixture", "mixture_dtypes"]
 
 Quantise = Callable[[str, tuple[NDArray[Any], str], str], NDArray[np.uint8]]
-"""Called with a matrix's name, its (array, dtype) and a dtype of super-blocks; returns blocks."""
+"""A function that quantises: it gets a matrix's name, its (array, dtype) and the super-block type,
+and returns the blocks."""
 
 MIXTURES = {"q4_k_m": "q4_k", "q5_k_m": "q5_k", "q6_k": "q6_k"}
-"""The dtype of most matrices, by the name of the mixture."""
+"""The dtype of most matrices, by the name of the quantisation mix."""
 
 ENGINE_DTYPE = "int8"
-"""The dtype of matrices whose rows are no whole super-blocks."""
+"""The dtype of matrices whose rows are not a whole number of super-blocks."""
 
 _PLAIN = (".router.weight", ".delta.a.weight", ".delta.b.weight", ".convolution")
 _FINER = "q6_k"
 _WIDTH = BLOCKS[_FINER].n_elements
-_FEW_EXPERTS, _LAYERS_OF_70B = 8, 80  # for which llama.cpp has rules of their own
+_FEW_EXPERTS, _LAYERS_OF_70B = 8, 80  # llama.cpp has special rules for them
 
 
 def mixture_dtypes(
@@ -43,9 +43,9 @@ def mixture_dtypes(
 ) -> dict[str, str]:
     """Return the dtype of each matrix that is quantised, by name.
 
-    ENGINE_DTYPE where rows are no whole super-blocks. Routers, learned positions, and gates and
-    convolutions of recurrent layers stay plain numbers. The head is finer, as are the values and
-    the MLP's outputs of half the layers.
+    A matrix whose rows are not whole super-blocks gets ENGINE_DTYPE. Routers, learned positions,
+    and gates and convolutions of recurrent layers are not quantised. The head has more bits, and
+    so have the value and down projections of half the layers.
     """
     dtypes = {}
     for name, tensor in tensors.items():
@@ -76,7 +76,7 @@ def _dtype_of(name: str, mixture: str, config: ModelConfig, *, is_tied: bool) ->
 
 
 def _has_more_bits(layer: int, n_layers: int) -> bool:
-    """Return whether a layer is in the first or last eighth, or the third of three between."""
+    """Return True for layers of the first and last eighth, and for every third layer between."""
     eighth = n_layers // 8
     return layer < eighth or layer >= 7 * n_layers // 8 or (layer - eighth) % 3 == 2
 
@@ -88,14 +88,15 @@ def convert_to_mixture(
     origin: str,
     quantise: Quantise,
 ) -> tuple[dict[str, Any], set[str]]:
-    """Return the tensors for an engine of ENGINE_DTYPE, and the names of those that keep theirs.
+    """Return the tensors for an engine of ENGINE_DTYPE, and the names that keep their own dtype.
 
-    As `convert_tensors`; matrices are quantised when the engine packs them. Warns of matrices that
-    become ENGINE_DTYPE because their rows are no whole super-blocks.
+    The tensors are as `convert_tensors` returns them; matrices are quantised when the engine packs
+    them. Warns about matrices that become ENGINE_DTYPE because their rows are not whole
+    super-blocks.
     """
     dtypes = mixture_dtypes(tensors, mixture, config)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a checkpoint's own blocks are rounded
+        warnings.simplefilter("ignore")  # a mix rounds a checkpoint's own blocks on purpose
         entries = convert_tensors(tensors, ENGINE_DTYPE, origin)
     kept = {name for name, dtype in dtypes.items() if dtype != ENGINE_DTYPE}
     for name in kept:
@@ -114,7 +115,7 @@ def convert_to_mixture(
 
 
 def _quantised(name: str, tensor: Tensor, dtype: str, quantise: Quantise) -> NDArray[np.uint8]:
-    """Quantise a matrix; formats that the engine does not read become f32 first."""
+    """Quantise a matrix; a format that is not native is converted to f32 first."""
     if tensor.stored is not None:
         return quantise(name, (tensor.stored.make("f32"), "f32"), dtype)
     target = target_dtype(tensor.dtype, "f32")

@@ -1,1 +1,1 @@
-"""GGUF files: header, tensors, metadata and the model that they describe."""
+"""GGUF files: header, tensors, metadata, and the model that these describe."""

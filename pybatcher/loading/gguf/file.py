@@ -24,7 +24,7 @@ class GgufFile:
     """An opened GGUF file.
 
     metadata: values by key.
-    tensors: by GGUF's names, read-only views of the mapped file.
+    tensors: read-only views of the mapped file, by GGUF's names.
     """
 
     metadata: Fields
@@ -32,7 +32,7 @@ class GgufFile:
 
 
 def is_gguf(path: Path) -> bool:
-    """True for a file with the suffix .gguf, or one that begins with GGUF's magic."""
+    """Return True for a file with the suffix .gguf, and for a file that begins with the magic."""
     try:
         if not path.is_file():
             return False
@@ -45,9 +45,8 @@ def is_gguf(path: Path) -> bool:
 def map_gguf(path: Path) -> GgufFile:
     """Open a GGUF file: read its metadata and map its weights, without reading them.
 
-    A tensor that is neither plain numbers nor of a kind in BLOCKS has GGUF's name
-    of its type as `dtype`; `gather` refuses it where it is needed. Raises
-    ModelFormatError if the file is not a whole, valid GGUF file.
+    A tensor of an unsupported type has GGUF's name of that type as `dtype`; `gather` refuses it
+    if the model needs it. Raises ModelFormatError if the file is not a whole, valid GGUF file.
     """
     try:
         data = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
@@ -64,7 +63,7 @@ def map_gguf(path: Path) -> GgufFile:
 def _tensor(data: NDArray[np.uint8], entry: GgufTensor, path: Path) -> Tensor:
     """Return the tensor's view of the file: (..., elements), or (..., bytes of a row's blocks).
 
-    Copied only where the file's alignment is too small for the element type.
+    The tensor is copied only if the file's alignment is too small for the element type.
     """
     raw: NDArray[Any] = data[entry.begin : entry.end]
     mapped = raw.ctypes.data % entry.type.array_dtype.itemsize == 0

@@ -1,4 +1,4 @@
-"""Read the header of a GGUF file: metadata, and where each tensor lies.
+"""Read the header of a GGUF file: the metadata, and the type, shape and place of each tensor.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Magic, version, two counts;
 pairs of key and value; for each tensor its name, sizes, type and offset; then, from the next
@@ -30,7 +30,7 @@ _VERSIONS = (2, 3)
 _MAX_HEADER_BYTES = 256 * 2**20
 _MAX_ENTRIES = 2**16  # keys, and tensors
 _MAX_NAME_BYTES = 2**10
-_MAX_TEXTS = 2**22  # of all arrays together; a text takes some fifty bytes more than it is long
+_MAX_TEXTS = 2**22  # in all arrays together; a str takes about 50 bytes more than its length
 _MAX_DIMENSIONS = 4
 _MAX_SIZE = 2**40
 _MAX_ALIGNMENT = 2**20
@@ -56,7 +56,7 @@ _U32, _U64 = Struct("<I"), Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """Place of a tensor: bytes [begin, end) of the file. `shape`: outermost dimension first."""
+    """A tensor in bytes [begin, end) of the file. `shape`: outermost dimension first."""
 
     name: str
     type: GgufType
@@ -67,11 +67,11 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """Header of a GGUF file.
+    """The header of a GGUF file.
 
-    metadata: by key an int, float, bool or str; an array of strings is a list, any other
-        array a numpy array.
-    tensors: in the order of the file.
+    metadata: an int, float, bool or str by key; an array of strings is a list, any other array
+        is a numpy array.
+    tensors: the tensors in the order of the file.
     """
 
     metadata: dict[str, Any]

@@ -38,7 +38,7 @@ from .file import map_gguf
 __all__ = ["open_gguf"]
 
 _ROPE_DIVISORS = "rope_freqs.weight"
-_LEAST_DIVISOR = np.float32(1e-3)  # of frequencies, so that none becomes infinite
+_LEAST_DIVISOR = np.float32(1e-3)  # keeps the divided frequencies finite
 _LONGROPE_DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")
 _POOLINGS: dict[Any, Literal["mean", "cls", "last"]] = {1: "mean", 2: "cls", 3: "last"}
 _DENSE_LAYERS = ("dense_2.weight", "dense_3.weight")
@@ -47,9 +47,9 @@ _DENSE_LAYERS = ("dense_2.weight", "dense_3.weight")
 def open_gguf(path: Path) -> LoadedModel:
     """Open a GGUF file of an architecture that a family reads.
 
-    Maps the weights without reading them, except for query and key weights whose rows it
-    copies in another order. Raises ModelFormatError
-    that names the file, the key or tensor, its value and the expected one.
+    Maps the weights without reading them, except for query and key weights whose rows it copies
+    in another order. Raises ModelFormatError, which names the file, the key or tensor, its value
+    and the expected one.
     """
     identity = fingerprint([path])
     file = map_gguf(path)
@@ -82,7 +82,7 @@ def open_gguf(path: Path) -> LoadedModel:
 def _embedding_defaults(
     metadata: Fields, config: ModelConfig, tensors: Mapping[str, Tensor]
 ) -> EmbeddingDefaults:
-    """Return how texts are embedded: normalised where they are pooled, as llama.cpp has it."""
+    """Return the defaults for embedding texts; llama.cpp, too, normalises pooled embeddings."""
     name = f"{metadata.text('general.architecture')}.pooling_type"
     metadata.refuse_unless(name, 0, *_POOLINGS)
     pooling = _POOLINGS.get(metadata.get(name))
@@ -139,7 +139,7 @@ def _longrope_divisors(tensors: Mapping[str, Tensor], path: Path) -> LongRopeDiv
 def _refuse_unknown_tensors(
     tensors: Mapping[str, Tensor], blueprint: Blueprint, metadata: Fields
 ) -> None:
-    """Raise ModelFormatError for a tensor without a rule: the model would lack that part."""
+    """Raise ModelFormatError for a tensor without a rule: the engine would ignore that part."""
     known = {rule.among(tensors).source for rule in blueprint.rules}
     known |= {rule.plus_row.source for rule in blueprint.rules if rule.plus_row is not None}
     known |= {_ROPE_DIVISORS, *_LONGROPE_DIVISORS, *blueprint.unused}

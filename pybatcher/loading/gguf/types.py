@@ -16,9 +16,9 @@ __all__ = ["TYPES", "GgufType"]
 class GgufType:
     """An element type: `n_elements` neighbouring elements of a row take `n_bytes` bytes.
 
-    name: in the GGUF format.
-    dtype: of the `Tensor`.
-    array_dtype: numpy type of one value; uint8 for blocks.
+    name: the type's name in the GGUF format.
+    dtype: the `dtype` of the `Tensor`.
+    array_dtype: the numpy type of one value; uint8 for blocks.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Mixtures of experts in Hugging Face's files: the rules of routers and experts.
 
-Published checkpoints have three matrices an expert. Live modules of transformers 5 stack those of
-all experts of a layer in two tensors: gate over up, and down. Both are read.
+Published checkpoints have three matrices for each expert. Live modules of transformers 5 stack the
+matrices of all experts of a layer in two tensors: gate above up, and down. Both forms are read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ __all__ = [
 
 GATE_UP_DOWN = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
 W123 = {"gate": "w1", "up": "w3", "down": "w2"}
-"""Names of the matrices of an expert, by canonical name: of most families, and of Mixtral."""
+"""The names of an expert's matrices in Mixtral's files, by canonical name; most families use
+GATE_UP_DOWN."""
 
 
 def read_n_experts(fields: Fields, name: str, n_layers: int) -> int:
@@ -42,7 +43,7 @@ def read_n_experts(fields: Fields, name: str, n_layers: int) -> int:
 
 
 def read_sparse_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
-    """Return, for each layer, whether it has experts, as Qwen's files say it."""
+    """Return, for each layer, True if it has experts, from the fields of Qwen's files."""
     step = fields.integer("decoder_sparse_step", 1, MAX_LAYERS, 1)
     dense = fields.get("mlp_only_layers")
     dense = [] if dense is None else dense
@@ -59,7 +60,7 @@ def router_rule(moe: MoeConfig, hidden: int, layer: int, source: str) -> TensorR
 
 
 def expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
-    """Yield the rules of routers and experts that are `mlp.gate` and `mlp.experts` of layers."""
+    """Yield the rules of routers and experts named `mlp.gate` and `mlp.experts` in each layer."""
     moe = config.moe
     if moe is None:
         return
@@ -93,7 +94,7 @@ class StackedPart(NamedTuple):
 
 
 def stacked_parts(moe: MoeConfig, hidden: int, prefix: str) -> tuple[StackedPart, ...]:
-    """Return the matrices of experts that a layer has in two tensors, named after `prefix`."""
+    """Return the experts' matrices in a layer's two stacked tensors, which begin with `prefix`."""
     n, inner = moe.n_experts, moe.intermediate_size
     gate_up, down = f"{prefix}gate_up_proj", f"{prefix}down_proj"
     return (
@@ -106,9 +107,10 @@ def stacked_parts(moe: MoeConfig, hidden: int, prefix: str) -> tuple[StackedPart
 def matrix_rules(
     stacked: tuple[StackedPart, ...], layer: int, prefix: str, names: Mapping[str, str]
 ) -> Iterator[TensorRule]:
-    """Yield the rules of a layer's experts, each with three matrices, or with stacked ones.
+    """Yield the rules of a layer's experts, whose matrices may be separate or stacked.
 
-    prefix: what the matrices of an expert are named after, before its number. names: of them.
+    prefix: the part of a matrix's name before the expert's number. names: the names of the
+    matrices, by canonical name.
     """
     for part in stacked:
         n_experts, _, n_in = part.shape
@@ -123,7 +125,7 @@ def matrix_rules(
 
 
 def shared_expert_rules(config: ModelConfig, layer: int) -> Iterator[TensorRule]:
-    """Yield the rules of a layer's shared expert and of its gate, as Qwen's files name them."""
+    """Yield the rules of a layer's shared expert and its gate, with the names of Qwen's files."""
     hidden, inner = config.hidden_size, config.shape(layer).intermediate_size
     here, there = f"layers.{layer}.", f"model.layers.{layer}.mlp."
     for part, shape in (

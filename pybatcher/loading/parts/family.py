@@ -17,9 +17,9 @@ class ModelClasses:
     """The transformers classes of one `model_type`, by their names.
 
     model: the language model; "": the type is an encoder.
-    base: the language model without its head, as embedders are saved; "": it is refused.
-    published: the class in files that transformers has not written; "": the same as `model`.
-    encoders: an encoder, alone and with heads, which are left out.
+    base: the language model without its head, which embedders have; "": such a file is refused.
+    published: the class in files that transformers did not write; "": the same as `model`.
+    encoders: the classes of an encoder, with and without heads; the heads are not loaded.
     """
 
     model: str = ""
@@ -34,13 +34,13 @@ class ModelClasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """All that the loader knows of a family of models.
+    """A family of models: the functions and names by which the loader reads its files.
 
-    hf: by `model_type` of config.json, a function that reads that file.
-    classes: by `model_type`, the name of the transformers class, or several.
-    gguf: by `general.architecture`, a function that reads the metadata of a GGUF file; the rules
-        of its blueprint have GGUF's names as sources.
-    quant_methods: `quant_method` of quantised checkpoints that the family's own rules read.
+    hf: functions that read config.json, by `model_type`.
+    classes: the names of the transformers class or classes, by `model_type`.
+    gguf: functions that read the metadata of a GGUF file, by `general.architecture`; the rules of
+        the returned blueprint have GGUF's names as sources.
+    quant_methods: values of `quant_method` whose checkpoints the family's own rules read.
 
     The functions raise ModelFormatError for an unsupported option or an impossible size.
     """

@@ -22,8 +22,8 @@ class GgufContents:
 
     vocab_size: rows of the token embedding; the key of that name may be absent, or wrong.
     rope_divisors: divisors of the rotary frequencies, (head_dim / 2,); None: no division.
-    longrope: those of LongRoPE; None: the file has none.
-    tensors: by the names of the file.
+    longrope: the divisors of LongRoPE; None: the file has none.
+    tensors: the tensors by their names in the file.
     """
 
     metadata: Fields

@@ -1,7 +1,7 @@
 """The mixtures of experts of a GGUF file: its keys, and the rules of its tensors.
 
-llama.cpp has Mixtral as a `llama` with experts. The architecture determines whether the weights of
-the chosen experts are normalised.
+A Mixtral is a `llama` with experts in llama.cpp. The architecture determines whether the weights
+of the chosen experts are normalised.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SHARED_EXPERT_NAMES = {
     "down": "ffn_down_shexp",
     "shared_gate": "ffn_gate_inp_shexp.weight",
 }
-"""GGUF's names of parts of a layer whose MLP is a shared expert."""
+"""GGUF's names of the matrices of a shared expert, which is the MLP of a layer with experts."""
 
-# llama.cpp's gating functions.
+# The numbers of llama.cpp's gating functions.
 _SOFTMAX = 1
 _SIGMOID = 2
 _SOFTMAX_OF_CHOSEN = 3
@@ -60,9 +60,9 @@ def read_moe(
 ) -> MoeConfig | None:
     """Return the experts that the metadata describe; None: the model has none.
 
-    experts: of the architecture; None: its files have none.
+    experts: the architecture's experts; None: a file with experts is refused.
 
-    Raises ModelFormatError for a value out of range, or one that the engine cannot do.
+    Raises ModelFormatError for a value that is out of range or unsupported.
     """
     if experts is None:
         keys.refuse_unless("expert_count", 0)
@@ -83,7 +83,7 @@ def read_moe(
     scale = 1.0
     if not experts.sigmoid:
         keys.refuse_unless("expert_weights_scale", 0.0, 1.0)
-    elif keys.number("expert_weights_scale", 0.0, 1e6, 0.0):  # 0 says that there is none
+    elif keys.number("expert_weights_scale", 0.0, 1e6, 0.0):  # 0 means no scale
         scale = keys.number("expert_weights_scale", 1e-6, 1e6)
     n_dense = 0
     if experts.dense_first:
@@ -141,7 +141,7 @@ def expert_rules(config: ModelConfig, *, has_biases: bool = False) -> Iterator[T
 
 
 def expert_bias_rules(config: ModelConfig, tensors: Container[str]) -> Iterator[TensorRule]:
-    """Yield the rules of the biases of the choice of experts, in the layers that have some."""
+    """Yield the rules of the biases that the selection of experts adds, if a layer has them."""
     for layer in range(config.n_layers):
         source = f"blk.{layer}.exp_probs_b.bias"
         if config.moe is not None and config.moe.in_layer[layer] and source in tensors:
@@ -150,7 +150,7 @@ def expert_bias_rules(config: ModelConfig, tensors: Container[str]) -> Iterator[
 
 
 def _or_fused(matrix: TensorRule, part: str, layer: int) -> TensorRule:
-    """Return the rule of an expert's gate or up, which may be in one tensor: gate over up."""
+    """Return the rule of an expert's gate or up; a file may have both in one tensor, gate first."""
     n_experts, inner, hidden = matrix.shape
     fused = replace(
         matrix,
@@ -162,7 +162,7 @@ def _or_fused(matrix: TensorRule, part: str, layer: int) -> TensorRule:
 
 
 def _bias_of(matrix: TensorRule) -> TensorRule:
-    """Return the rule of the biases of a matrix, or of one in a stack."""
+    """Return the rule of the biases of a matrix, which may be one of a stack."""
     return replace(
         matrix,
         name=matrix.name.removesuffix("weight") + "bias",

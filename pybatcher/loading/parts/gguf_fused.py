@@ -1,7 +1,7 @@
-"""`from_fused`: q, k and v of GGUF files that have them in one tensor, `attn_qkv`.
+"""`from_fused`: read q, k and v of a GGUF file from one fused tensor, `attn_qkv`.
 
-llama.cpp's converter writes such files with `--fuse-qkv`, of any architecture; some architectures
-have no others, and rules of their own for that.
+llama.cpp's converter fuses them with `--fuse-qkv`, for any architecture. Some architectures always
+have a fused tensor; their families have rules of their own for it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ __all__ = ["from_fused"]
 
 
 def from_fused(rules: Sequence[TensorRule], tensors: Mapping[str, Tensor]) -> Iterator[TensorRule]:
-    """Yield the rules; those of a q, k or v that is not in `tensors` take rows of `attn_qkv`.
+    """Yield the rules; a rule of q, k or v that is not in `tensors` reads rows of `attn_qkv`.
 
-    rules: with GGUF's names as sources. tensors: of the file.
+    rules: rules with GGUF's names as sources. tensors: the tensors of the file.
     """
     n_rows = {rule.source: rule.shape[0] for rule in rules}
     for rule in rules:

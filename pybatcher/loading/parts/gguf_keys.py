@@ -1,4 +1,4 @@
-"""`ArchitectureKeys`: the metadata of a GGUF file that belong to its architecture."""
+"""`ArchitectureKeys`: the metadata of a GGUF file whose keys begin with its architecture."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ArchitectureKeys"]
 
 
 class ArchitectureKeys:
-    """Access to one architecture's keys without their prefix: `block_count` of `llama.`."""
+    """Typed access to an architecture's keys by name without prefix: `llama.` is implied."""
 
     def __init__(self, fields: Fields, architecture: str) -> None:
         self.fields = fields
@@ -23,7 +23,7 @@ class ArchitectureKeys:
         return self.fields.error(self.prefix + name, expected)
 
     def get(self, name: str) -> Any:
-        """Return the unchecked value; None where the key is absent."""
+        """Return the unchecked value; None if the key is absent."""
         return self.fields.get(self.prefix + name)
 
     def integer(self, name: str, low: int, high: int, *default: int) -> int:
@@ -37,9 +37,9 @@ class ArchitectureKeys:
         return value
 
     def flags(self, name: str, n_layers: int, otherwise: str = "") -> list[bool]:
-        """Return the key as a truth value for each layer: an array of bools, or of 0 and 1.
+        """Return a truth value for each layer; the key is an array of bools, or of 0 and 1.
 
-        otherwise: what else the key may be, for the message.
+        otherwise: a description of other valid values, for the message.
         """
         value = self.get(name)
         is_whole = isinstance(value, np.ndarray) and value.dtype.kind in "biu"
@@ -48,5 +48,5 @@ class ArchitectureKeys:
         return [bool(flag) for flag in value]
 
     def refuse_unless(self, name: str, *allowed: object) -> None:
-        """Raise ModelFormatError if the key is set to none of the `allowed` values."""
+        """Raise ModelFormatError if the key is set to a value that is not in `allowed`."""
         self.fields.refuse_unless(self.prefix + name, *allowed)

@@ -1,7 +1,7 @@
 """GGUF files of models that are like a Llama: configuration, names of tensors, order of rows.
 
-Keys are those that llama.cpp's converter writes and its loader reads; the default of an absent
-key is its loader's.
+The keys are the ones that llama.cpp's converter writes and its loader reads. An absent key has the
+default of llama.cpp's loader.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WINDOW = "attention.sliding_window"
 SCALE = "attention.scale"
 ROTARY_DIM = "rope.dimension_count"
 YARN_LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
-"""Keys that only some architectures read."""
+"""The keys WINDOW, SCALE, ROTARY_DIM and this one are read for some architectures only."""
 
 
 def read_gguf_sizes(
@@ -56,9 +56,9 @@ def read_gguf_sizes(
 ) -> LlamaSizes:
     """Return the sizes of the model.
 
-    reads: of WINDOW and SCALE those that the caller reads; the others are refused.
+    reads: the keys among WINDOW and SCALE that the caller reads; a file with another is refused.
     width: the key of the MLP's width.
-    metadata: instead of the file's, where one key differs from layer to layer.
+    metadata: replaces the file's metadata, for files with a key that differs between layers.
     """
     keys, prefix = contents.keys, contents.keys.prefix
     if WINDOW not in reads:
@@ -93,11 +93,12 @@ def read_gguf_config(
 ) -> ModelConfig:
     """Return the configuration of a model that is like a Llama.
 
-    architecture: of the configuration; "": that of the file.
+    architecture: the architecture's name in the configuration; "": the file's name.
     reads: keys among WINDOW, SCALE, ROTARY_DIM and YARN_LOG_MULTIPLIER that the model may have.
-    experts: of the model; None: a file with experts is refused.
-    width, metadata: as in `read_gguf_sizes`. causal: False: the file has to say that it is not.
-    norm: "rms" | "layer", which have keys of their own for epsilon.
+    experts: the architecture's experts; None: a file with experts is refused.
+    width, metadata: as in `read_gguf_sizes`.
+    causal: the only valid value of the key `attention.causal`, which may be absent.
+    norm: "rms" | "layer"; each has its own key for epsilon.
     truncates_yarn: as in `read_gguf_rope`.
 
     Raises ModelFormatError for an unsupported option, or an impossible size.
@@ -128,7 +129,7 @@ def read_gguf_config(
 
 
 class Biases(TypedDict):
-    """Which matrices have biases: arguments of `llama_like.rules`."""
+    """The arguments of `llama_like.rules` that tell which matrices have biases."""
 
     qkv_bias: bool
     o_bias: bool
@@ -136,7 +137,7 @@ class Biases(TypedDict):
 
 
 def biases(contents: GgufContents, *, qkv_bias: bool = False) -> Biases:
-    """Return the biases that the first layer has. qkv_bias: q, k and v have some in any case."""
+    """Return the biases that the first layer has. qkv_bias: True if q, k and v always have them."""
     tensors = contents.tensors
     has_some = {"blk.0.attn_q.bias", "blk.0.attn_qkv.bias"} & tensors.keys()
     return Biases(
@@ -151,18 +152,18 @@ def renamed(
 ) -> Iterator[TensorRule]:
     """Yield the rules with GGUF's names as sources.
 
-    names: GGUF's names of parts of a layer, where they are not those of a Llama.
+    names: GGUF's names of parts of a layer that differ from a Llama's.
     """
     for rule in rules:
         yield replace(rule, source=gguf_name(rule.name, names))
 
 
 def from_pairs(rules: Iterable[TensorRule], head_dim: int) -> Iterator[TensorRule]:
-    """Yield the rules; those of q and k undo llama.cpp's permutation of rows.
+    """Yield the rules; the rules of q and k undo llama.cpp's permutation of rows.
 
-    llama.cpp rotates dimensions 2i and 2i + 1 together in some architectures, and its
-    converter puts row i + head_dim / 2 after row i. The engine rotates i and
-    i + head_dim / 2.
+    llama.cpp rotates dimensions 2i and 2i + 1 together in some architectures, and its converter
+    puts row i + head_dim / 2 after row i. The engine rotates dimensions i and i + head_dim / 2
+    together.
     """
     order = (*range(0, head_dim, 2), *range(1, head_dim, 2))
     for rule in rules:
@@ -178,8 +179,8 @@ def gguf_blueprint(
 ) -> Blueprint:
     """Return the blueprint of a file.
 
-    rules: with GGUF's names as sources. unused: names of tensors that a file may have and that no
-    layer needs.
+    rules: rules with GGUF's names as sources. unused: names of tensors that a file may have and
+    that no layer needs.
     """
     tied = gguf_name(HEAD) not in contents.tensors
     found = tuple(from_fused(tuple(rules), contents.tensors))
@@ -189,9 +190,10 @@ def gguf_blueprint(
 def sliding_layers(
     keys: ArchitectureKeys, n_layers: int, period: int, *, full_first: bool = False
 ) -> Sequence[bool]:
-    """Return which layers see a window: all but every `period`-th, or as the file says.
+    """Return, for each layer, True if it is a sliding-window layer: by the file, or by period.
 
-    full_first: of a period the first layer sees all, not the last.
+    period: every `period`-th layer has full attention if the file has no pattern.
+    full_first: True if the first layer of a period has full attention, False if the last has.
     """
     name = "attention.sliding_window_pattern"
     pattern = keys.get(name)
@@ -204,7 +206,10 @@ def sliding_layers(
 def with_windows(
     keys: ArchitectureKeys, config: ModelConfig, period: int, theta: float
 ) -> ModelConfig:
-    """Return the configuration with windows, if the file has one, and `theta` in their layers."""
+    """Return the configuration with the file's sliding windows.
+
+    theta: the rotary base of the sliding-window layers.
+    """
     window = keys.integer(WINDOW, 0, MAX_POSITIONS, 0)
     if window == 0:
         return config

@@ -1,4 +1,4 @@
-"""llama.cpp's names of tensors, by canonical ones or by those of transformers."""
+"""llama.cpp's names of tensors, by canonical names or by transformers' names."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _NAMES_OF_MODEL = {
 def gguf_name(name: str, own: Mapping[str, str] | None = None) -> str:
     """Return GGUF's name of a canonical tensor name.
 
-    own: an architecture's names of parts of a layer, or of tensors of the model, where they are
-        others: without "weight" or "bias", or whole.
+    own: names that differ in an architecture, of parts of a layer or of tensors of the model:
+        without "weight" or "bias", or complete.
     """
     names = {**_NAMES, **(own or {})}
     if name in _NAMES_OF_MODEL:
@@ -60,7 +60,8 @@ def gguf_name(name: str, own: Mapping[str, str] | None = None) -> str:
 def renamed_by(rules: Iterable[TensorRule], names: Mapping[str, str]) -> Iterator[TensorRule]:
     """Yield the rules with GGUF's names of transformers' tensors as sources.
 
-    names: of a model or of a layer, by transformers' names without a prefix of the model.
+    names: GGUF's names of a model's or a layer's tensors, by transformers' names without the
+        model's prefix.
     """
     for rule in rules:
         plus = rule.plus_row

@@ -17,7 +17,7 @@ __all__ = ["LongRopeDivisors", "original_positions", "read_gguf_rope"]
 
 
 class LongRopeDivisors(NamedTuple):
-    """Divisors of the rotary frequencies, (rotary_dim / 2,): for short contexts, and long ones."""
+    """The divisors of the rotary frequencies, (rotary_dim / 2,), for short and long contexts."""
 
     short: NDArray[np.float64]
     long: NDArray[np.float64]
@@ -32,11 +32,13 @@ def read_gguf_rope(
     has_yarn_log_multiplier: bool = False,
     truncates_yarn: bool = True,
 ) -> Rope:
-    """Translate the keys to config.json's fields and have `read_rope` read those.
+    """Return the frequencies: `read_rope` reads the keys after a translation to config.json.
 
-    divisors: of the frequencies, (head_dim / 2,); None: no division. longrope: LongRoPE's;
-    None: the file has none. has_yarn_log_multiplier: the architecture may say it.
-    truncates_yarn: dimensions between which YaRN blends are rounded to whole ones.
+    divisors: the divisors of the frequencies, (head_dim / 2,); None: no division.
+    longrope: the divisors of LongRoPE; None: the file has none.
+    has_yarn_log_multiplier: True if the architecture has that key.
+    truncates_yarn: True if the dimensions between which YaRN interpolates are rounded to integers.
+
     Raises ModelFormatError for an unsupported scaling or a value out of range.
     """
     head_dim, max_positions = sizes.head_dim, sizes.max_position_embeddings
@@ -75,7 +77,7 @@ def _read_longrope(
 
 
 def original_positions(keys: ArchitectureKeys, max_positions: int) -> int:
-    """Return the positions that the model was trained with first; by default all."""
+    """Return the positions of the original training; `max_positions` if the key is absent."""
     return keys.integer("rope.scaling.original_context_length", 1, MAX_POSITIONS, max_positions)
 
 

@@ -1,6 +1,6 @@
 """Models like a Llama: RMSNorm, rotary positions, grouped-query attention, gated SiLU MLP.
 
-Many families have the field names of Llama's config.json, and its tensor names.
+Many families use the field names of Llama's config.json and its tensor names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SANDWICH_NORMS = {
     "mlp_norm": "pre_feedforward_layernorm",
     "mlp_post_norm": "post_feedforward_layernorm",
 }
-"""The same of models with a norm before and after each block."""
+"""transformers' names of a layer's norms in models with a norm before and after each block."""
 
 NAMES = SizeNames(
     hidden_size="hidden_size",
@@ -62,11 +62,11 @@ def read_config(
 ) -> ModelConfig:
     """Return the configuration of a config.json with the field names of the Llama family.
 
-    windows: for each layer, the number of positions that a query sees; 0 = all.
-    head_dim: where config.json does not say it; None: hidden_size / n_heads.
-    rope: of all layers; None: what config.json says.
-    norm_eps: where config.json does not say it.
-    names: of the sizes.
+    windows: for each layer, the number of positions that a query attends to; 0 = all.
+    head_dim: the default if config.json has none; None: hidden_size / n_heads.
+    rope: the frequencies of all layers; None: read from config.json.
+    norm_eps: the default if config.json has none.
+    names: the names of the sizes.
     """
     sizes = read_sizes(fields, names, head_dim)
     fields.refuse_unless("hidden_act", "silu", "swish")
@@ -87,7 +87,7 @@ def read_n_layers(fields: Fields) -> int:
 
 
 def read_layer_windows(fields: Fields, window: int, n_layers: int) -> tuple[int, ...]:
-    """Return the windows of layers whose kinds `layer_types` lists. window: of those that slide."""
+    """Return the window of each layer, which is `window` if `layer_types` lists it as sliding."""
     return tuple(window if slides else 0 for slides in read_sliding_layers(fields, n_layers, 1))
 
 
@@ -102,10 +102,11 @@ def rules(
     norm_plus: float = 0.0,
     norm_bias: bool = False,
 ) -> Iterator[TensorRule]:
-    """Yield a rule for every tensor but those of experts, with transformers' names as sources.
+    """Yield a rule for every tensor except those of experts, with transformers' names as sources.
 
-    norms: of a layer. qk_norm: q and k are normed.
-    norm_plus: added to the weights of norms. norm_bias: norms but those of q and k have biases.
+    norms: the names of a layer's norms. qk_norm: True if q and k are normalised.
+    norm_plus: a number added to the weights of norms.
+    norm_bias: True if the norms, except those of q and k, have biases.
     """
     hidden, vocabulary = config.hidden_size, config.vocab_size
     yield TensorRule(name=EMBEDDING, source="model.embed_tokens.weight", shape=(vocabulary, hidden))
@@ -134,9 +135,9 @@ def rules(
 
 
 def with_head_order(rules: Iterable[TensorRule], order: tuple[int, ...]) -> Iterator[TensorRule]:
-    """Yield the rules; the rows of each head of q and k, and of their norms, get an order.
+    """Yield the rules with an order for the rows of each head of q and k, and of their norms.
 
-    order: of `rotary_order`; (): as they are.
+    order: the result of `rotary_order`; (): the order does not change.
     """
     for rule in rules:
         is_rotated = re.fullmatch(r"layers\.\d+\.[qk](_norm)?\.(weight|bias)", rule.name)
@@ -144,7 +145,7 @@ def with_head_order(rules: Iterable[TensorRule], order: tuple[int, ...]) -> Iter
 
 
 def _head_norms(config: ModelConfig, layer: int) -> dict[str, tuple[str, int]]:
-    """Return name and size of the norms of q and k, by source; of q alone where k is another's."""
+    """Return name and size of the norms of q and k, by source; layers that share KV have no k."""
     shape = config.shape(layer)
     n_q, n_k = (config.n_heads, shape.n_kv_heads) if config.whole_qk_norm else (1, 1)
     norms = {"self_attn.q_norm": ("q_norm", n_q * shape.head_dim)}

@@ -12,7 +12,11 @@ _WINDOW = 4096
 
 
 def read_windows(fields: Fields) -> tuple[int, ...]:
-    """Return the windows: none, of layers from the `max_window_layers`-th on, or by type."""
+    """Return the window of each layer; 0 = none.
+
+    The layers with a window are the sliding ones of `layer_types`, else those from
+    `max_window_layers` on, if `use_sliding_window` is set.
+    """
     n_layers = read_n_layers(fields)
     fields = fields.with_defaults({"sliding_window": _WINDOW})
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
