@@ -1,5 +1,5 @@
-// The matrix product of each weight format: kProduct<Format>, which the table of kernels takes for
-// every row of formats/list.h.
+// The matrix product of each weight format: kProduct<Format>, from which the table of kernels is
+// filled for every row of formats/list.h.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -19,7 +19,7 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// The product of weights, by what they have; on the tile unit if the target has it.
+// Returns the product for weights, depending on their members; on AMX if the target has it.
 template <typename Weights>
 constexpr ProductKernel product_of() {
 #ifdef __AMX_INT8__

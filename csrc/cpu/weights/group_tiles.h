@@ -1,21 +1,21 @@
-// How groups of the weight formats (formats/group.h) lie in a packed tile.
+// The layout of groups of the weight formats (formats/group.h) in a packed tile.
 //
 // A tile is (blocks of K) of
 //   shared numbers (kShared, columns), f16
-// and then, for each group of the block, one behind the other,
+// followed, for each group of the block, by
 //   each factor    (columns) of its bytes
 //   codes          (kBits, columns, 4) bytes: kBits rows of four bytes for each column
-// A block without shared numbers is one group. The codes of k = 16 h + 4 j + b of a group are cut
+// A block without shared numbers is one group. The codes of k = 16 h + 4 j + b of a group are split
 // into planes of bits, the highest first; a plane of w bits has w rows. Byte b of
 //   8 bits  row 4 h + j is the code of k
 //   4 bits  row j holds k in its low nibble for h = 0, in its high nibble for h = 1
 //   2 bits  row h holds k in bits 2 j and 2 j + 1
 //   1 bit   the only row holds k in bit j + 4 h
-// 3 bits are planes of 1 and 2, 5 bits of 1 and 4, 6 bits of 2 and 4. Each plane gives a vector
-// four k's of every column by a shift and a mask. With TileLayout::lines a plane of 4 bits is
-// (columns / 4, 8, 4) words of 16 bits instead: word (i, j, c) holds k = 4 j to 4 j + 3 of column 4
-// i + c, the lowest in the lowest nibble. Everything is in the order in which it is read, so that
-// CPUs prefetch it by themselves. Outputs and elements of k that do not exist are zero.
+// 3 bits are planes of 1 and 2, 5 bits of 1 and 4, 6 bits of 2 and 4. A shift and a mask of a plane
+// produce a vector of four numbers of k of every column. With TileLayout::lines a plane of 4 bits
+// is (columns / 4, 8, 4) words of 16 bits instead: word (i, j, c) holds k = 4 j to 4 j + 3 of
+// column 4 i + c, the lowest in the lowest nibble. Everything is in the order in which it is read,
+// so that the CPU's prefetchers work. Outputs and elements of k that do not exist are zero.
 #pragma once
 
 #include <cstring>
@@ -27,7 +27,8 @@ namespace pb::cpu {
 
 namespace planes {
 
-// bytes (4 kBits) |= bits [kShift, kShift + kWidth) of the codes, and codes |= those of the bytes.
+// put() ORs bits [kShift, kShift + kWidth) of the codes into bytes (4 kBits), and take() ORs them
+// from the bytes into codes.
 template <int kWidth, int kShift>
 struct Plane {
   static constexpr uint8_t kMask = (1 << kWidth) - 1;
@@ -54,7 +55,7 @@ struct Plane {
   }
 };
 
-// visit(Plane(), byte at which the plane begins) for the planes of codes of kBits.
+// Calls visit(Plane(), offset of the plane in bytes) for the planes of codes of kBits.
 template <int kBits, typename Visit>
 void for_each(Visit visit) {
   constexpr int kLow = kBits == 8 ? 8 : kBits >= 4 ? 4 : 2;
@@ -70,7 +71,7 @@ template <typename Format>
 class GroupTiles {
  public:
   using Parts = typename Format::Parts;
-  static constexpr int kCodeBytes = 4 * Format::kBits;  // of a column's group, as what follows
+  static constexpr int kCodeBytes = 4 * Format::kBits;  // per column and group
   static constexpr int kGroupBytes = factor_bytes<Format>() + kCodeBytes;
   static constexpr int kGroups = Format::kShared > 0 ? kGroupsOfBlock<Format> : 1;
   static constexpr int kBlockBytes = 2 * Format::kShared + kGroups * kGroupBytes;
@@ -120,7 +121,8 @@ class GroupTiles {
  private:
   enum class Piece { kShared, kFactor, kCodes };
 
-  // visit(place in the tile, piece, first element of it, bytes) for all that lies together.
+  // Calls visit(offset in the tile, piece, its first element, bytes) for all contiguous pieces of a
+  // group.
   template <typename Visit>
   static void for_each_piece(int64_t index, const TileLayout& layout, int column, Visit visit) {
     const int64_t columns = layout.columns;

@@ -19,13 +19,13 @@ static_assert(kGroupSize == kGroup && kFp8BlockSize == kFp8Block);
 
 // -- quantised numbers --------------------------------------------------------------------------
 
-// How a row of Format is packed: in groups, as group_tiles.h has them.
+// Packs a row of Format in groups with the layout of group_tiles.h.
 template <typename Format>
 struct Packer {
   static size_t tile_bytes(int n_in, int columns) {
     return GroupTiles<Format>::tile_bytes(n_in, columns);
   }
-  // As pack_plain.
+  // Packs like pack_plain.
   static void pack(Stack& stack, int64_t row, int64_t k, const TileLayout& layout, int column,
                    std::byte* tile) {
     const int64_t end = std::min(stack.cols(), k + kReadBlock);
@@ -54,7 +54,7 @@ struct Packer<Fp8> {
 
 // -- plain numbers ------------------------------------------------------------------------------
 
-// Of a bf16 tile, padding included.
+// Returns the numbers of a bf16 tile, including padding.
 int64_t bf16_numbers(int n_in, int tile_columns) {
   return int64_t{(n_in + kBf16Padding - 1) / kBf16Padding * kBf16Padding} * tile_columns;
 }
@@ -86,7 +86,8 @@ void write_column(const float* values, int64_t first, int n, DType dtype, int ti
   }
 }
 
-// Elements [k, k + kReadBlock) of one output, as far as there are any, to its column of a tile.
+// Packs elements [k, k + kReadBlock) of one output, as far as they exist, into its column of a
+// tile.
 template <DType kDType>
 void pack_plain(Stack& stack, int64_t row, int64_t k, const TileLayout& layout, int column,
                 std::byte* tile) {
@@ -130,7 +131,7 @@ PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const Tens
   std::atomic<bool> is_plain = m.coded && !can_be_coded(n_numbers, layout.run);
   m.packed = AlignedBuffer(tile_bytes * n_tiles);
   const size_t plain_bytes = m.coded ? static_cast<size_t>(n_numbers) * sizeof(uint16_t) : 0;
-  AlignedBuffer plain_tiles(plain_bytes * pool.n_threads());  // that are yet to be coded
+  AlignedBuffer plain_tiles(plain_bytes * pool.n_threads());  // tiles before their compression
   pool.parallel_for(n_tiles, 1, [&](int64_t begin, int64_t end, int thread) {
     std::byte* const plain = plain_tiles.as<std::byte>() + plain_bytes * thread;
     for (int64_t tile = begin; tile < end && !is_plain; ++tile) {
@@ -138,7 +139,7 @@ PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const Tens
       std::byte* const to = m.coded ? plain : own;
       const int64_t first = tile * layout.columns;
       const int64_t last = std::min<int64_t>(stack.rows(), first + layout.columns);
-      // An earlier tile has left numbers where the last one has no outputs.
+      // Clears the numbers of an earlier tile, because the last tile has fewer outputs.
       if (m.coded && last - first < layout.columns) std::memset(plain, 0, plain_bytes);
       for (int64_t k = 0; k < stack.cols(); k += kReadBlock) {
         for (int64_t row = first; row < last; ++row) {

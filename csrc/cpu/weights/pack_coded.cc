@@ -10,10 +10,10 @@ namespace {
 
 constexpr int kHighBytes = 256;
 constexpr uint8_t kNoCode = kCodes;
-constexpr int64_t kNumbersOfAPatch = 512;  // of a tile, for which there is room for one patch
+constexpr int64_t kNumbersOfAPatch = 512;  // numbers of a tile for each possible patch
 constexpr size_t kPatchesOfALine = 64 / sizeof(CodedPatch);
 
-// Room for patches, the kNoRun behind the last included.
+// Returns the number of patches for which a tile has room, including the final kNoRun.
 size_t max_patches(int64_t n_numbers) {
   const auto wanted = static_cast<size_t>(n_numbers / kNumbersOfAPatch) + 1;
   return (wanted + kPatchesOfALine - 1) / kPatchesOfALine * kPatchesOfALine;
@@ -24,7 +24,7 @@ size_t runs_at(int64_t n_numbers) {
 }
 
 std::array<int, kHighBytes> count_high_bytes(const uint16_t* numbers, int64_t n) {
-  constexpr int kTables = 4;  // a table alone would wait for its last count
+  constexpr int kTables = 4;  // with one table, each increment would wait for the previous one
   std::array<std::array<int, kHighBytes>, kTables> counts{};
   for (int64_t i = 0; i < n; ++i) ++counts[i % kTables][numbers[i] >> 8];
   for (int t = 1; t < kTables; ++t) {
@@ -33,7 +33,7 @@ std::array<int, kHighBytes> count_high_bytes(const uint16_t* numbers, int64_t n)
   return counts[0];
 }
 
-// The most frequent high bytes; of equally frequent ones the lower.
+// Returns the most frequent high bytes; among equally frequent ones, the lower ones.
 std::array<uint8_t, kCodes> most_frequent(const std::array<int, kHighBytes>& counts) {
   std::array<int, kHighBytes> bytes;
   std::iota(bytes.begin(), bytes.end(), 0);

@@ -1,13 +1,13 @@
-// bf16 in 12 bits, exactly ("coded"): what is read of memory in a step is a quarter less.
+// Entropy-coded bf16: 12 bits per number, without loss, so that a step reads a quarter less memory.
 //
-// The high byte of a weight, its sign and seven bits of its exponent, is one of sixteen in nearly
-// all of a matrix: it becomes a code of four bits. The few that have another high byte are patches,
-// noted beside. A tile is
+// In nearly all weights of a matrix, the high byte (the sign and seven bits of the exponent) is one
+// of sixteen values, and is replaced by a code of four bits. The few weights with another high byte
+// are listed as patches. A tile consists of
 //   a head (CodedHead)
-//   patches (CodedPatch) in ascending order, then kNoRun in all that is left of whole cache lines
-//   runs of `run` numbers, in the order that a bf16 tile has (pack.h), of which each is run / 2
-//   bytes of codes, then the numbers' low bytes
-// A run is four vectors (see kernels/gemm/gemm_coded-inl.h): of numbers (4, lanes, 8), number (v,
+//   patches (CodedPatch) in ascending order, followed by kNoRun up to the end of a cache line
+//   runs of `run` numbers, in the order of a bf16 tile (pack.h): run / 2 bytes of codes, followed
+//   by the numbers' low bytes
+// A run is four vectors (see kernels/gemm/gemm_coded-inl.h): in numbers (4, lanes, 8), number (v,
 // l, i) has its low byte at (v / 2, l, v % 2, i) and its code at (l, v % 2, i), in the low nibble
 // of the byte if v < 2.
 #pragma once
@@ -20,22 +20,22 @@
 
 namespace pb::cpu {
 
-// n_numbers: of the bf16 tile, whole runs.
+// Returns the bytes of a compressed tile. n_numbers is the size of the bf16 tile, a multiple of the
+// run.
 size_t coded_tile_bytes(int64_t n_numbers, int run);
 
-// Whether patches can name each run.
+// Returns true if the number of runs fits the run index of patches.
 constexpr bool can_be_coded(int64_t n_numbers, int run) { return n_numbers / run < kNoRun; }
 
-// Writes the coded form of a bf16 tile. Returns false where more numbers than there is room for
-// would be patches.
+// Writes a bf16 tile in compressed form. Returns false if there is not enough room for its patches.
 bool code_tile(const uint16_t* numbers, int64_t n_numbers, int run, std::byte* tile);
 
-// Where the numbers of a run lie.
+// The addresses of the numbers of a run.
 class CodedPlaces {
  public:
   struct Place {
-    uint8_t low;    // bytes from the run's begin
-    uint8_t code;   // likewise
+    uint8_t low;    // bytes from the start of the run
+    uint8_t code;   // bytes from the start of the run
     uint8_t shift;  // of the code in its byte
   };
 
@@ -48,12 +48,12 @@ class CodedPlaces {
   std::array<Place, kLongestRun> places_{};
 };
 
-// Reads numbers of a coded tile, in the order of its bf16 tile.
+// Reads the numbers of a compressed tile, in the order of its bf16 tile.
 class CodedNumbers {
  public:
   CodedNumbers(const std::byte* tile, int run);
 
-  // index: not below that of the call before.
+  // `index` must not be lower than in the previous call.
   uint16_t at(int64_t index);
 
  private:

@@ -8,13 +8,13 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int kPair = 2;  // bytes of a column that lie together
+constexpr int kPair = 2;  // contiguous bytes of a column
 
 int64_t block_at(int64_t index, int tile_columns) {
   return index * tile_columns * static_cast<int64_t>(sizeof(Fp8Block));
 }
 int64_t scale_at(int column) { return int64_t{column} * 4; }
-// Of byte i of a block, an even one and the next.
+// Returns the offset of byte i of a block and the next byte; i is even.
 int64_t pair_at(int i, int tile_columns, int column) {
   return scale_at(tile_columns) + (int64_t{i} / kPair * tile_columns + column) * kPair;
 }
@@ -30,7 +30,7 @@ void pack_fp8(Stack& stack, int64_t row, int64_t k, const TileLayout& layout, in
   if (k % kFp8Block != 0) return;
   const Stack::Row from = stack.row(row);
   const Fp8Block block = read_block<Fp8>(*from.view, from.row, k / kGroup);
-  const bool scale_fits = std::isfinite(block.scale * kGreatestE4m3);  // times 2^8 too
+  const bool scale_fits = std::isfinite(block.scale * kGreatestE4m3);  // also for numbers times 2^8
   std::byte* to = tile + block_at(k / kFp8Block, layout.columns);
   std::memcpy(to + scale_at(column), &block.scale, sizeof(block.scale));
   for (int i = 0; i < kFp8Block; i += kPair) {

@@ -1,8 +1,8 @@
-// FP8 (formats/fp8.h) as the matrix products read it.
+// The layout of FP8 weights (formats/fp8.h) for the matrix products.
 //
 // A tile is (n_in / 128) blocks of
 //   scales (columns) f32
-//   (64, columns, 2) bytes of numbers: pairs of k, as bf16 tiles have them
+//   (64, columns, 2) bytes of numbers: pairs of k, as in bf16 tiles
 // Outputs that do not exist are zero.
 #pragma once
 
@@ -17,12 +17,12 @@ namespace pb::cpu {
 
 size_t fp8_tile_bytes(int n_in, int tile_columns);
 
-// If k begins a block, writes that block of a row of the stack, whose parts are of kFp8, to its
-// column of a tile, and notes numbers that are none or too great for a product.
+// If k starts a block, writes that block of a row of the stack, whose parts are of kFp8, to its
+// column of a tile, and records numbers that are NaN or too large for a product.
 void pack_fp8(Stack& stack, int64_t row, int64_t k, const TileLayout& layout, int column,
               std::byte* tile);
 
-// Group `group` of K of a column of a tile.
+// Returns group `group` of K of a column of a tile.
 Fp8::Parts unpack_fp8(const std::byte* tile, int64_t group, int tile_columns, int column);
 
 }  // namespace pb::cpu

@@ -118,7 +118,7 @@ class ExpandedTiles {
   }
 
   ByteRows from_;
-  int n_groups_;  // of a row
+  int n_groups_;  // groups per row
   int column_;
   unsigned char* tiles_;  // two expanded tiles
   unsigned char* raw_;    // this thread's pieces

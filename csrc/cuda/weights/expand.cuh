@@ -1,12 +1,12 @@
-// Whole numbers in groups with an f16 scale each as numbers: int8, int4, int4_zp. The products are
-// exact in f32, and rounded to bf16 once.
+// The expansion of whole numbers in groups with an f16 scale: int8, int4, int4_zp; and of IQ4_XS.
+// The products are exact in f32, and rounded to bf16 once.
 //
 // A whole number becomes an f32 by writing its bits into the mantissa of a power of two; one fused
-// multiply-add takes the power off and multiplies by the scale: f16 scales have 11 bits, so that
+// multiply-add subtracts the power and multiplies by the scale. f16 scales have 11 bits, so that
 // the constants below and every product are exact.
 //
-// What kernels know of a format is its GroupOf: a group's scales as they are loaded, and its
-// numbers, made of them. (expand_super.cuh and expand_mxfp4.cuh have those of other formats.)
+// Kernels access a format through its GroupOf, which loads a group's scales and computes its
+// numbers. expand_super.cuh and expand_mxfp4.cuh contain those of other formats.
 #pragma once
 
 #include "cuda/device_code/device_code.h"
@@ -19,7 +19,7 @@ __device__ __forceinline__ float f16_value(uint16_t bits) {
   return __half2float(__ushort_as_half(bits));
 }
 
-// Two numbers rounded to bf16, the first in the low half.
+// Returns two numbers rounded to bf16, the first in the low half.
 __device__ __forceinline__ unsigned bf16_pair(float low, float high) {
 #ifdef __CUDACC__
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
@@ -32,24 +32,26 @@ __device__ __forceinline__ unsigned bf16_pair(float low, float high) {
 #endif
 }
 
-// The scales of a group, for load():
-//   scales  those of its row, or of the tiles from one on, and group: its number from there
-//   tail    the row's tail, or 16 bytes of it, and in_tail: the group's number from there
-// is_odd: whether the group's number is.
+// The parameters of load(), which loads the scales of a group, are:
+//   scales  the scales of the row, or of its tiles from one on
+//   group   the group's number, counted from `scales`
+//   tail    the row's tail, or 16 bytes of it
+//   in_tail the group's number, counted from `tail`
+// The constructor's is_odd is 1 if the group's number is odd.
 template <typename Format>
 struct GroupOf;
 
 struct Int8Scale {
   float scale;
-  float offset;  // of 2^15 + 128 + the whole number
+  float offset;  // subtracts 2^15 + 128
 
   __device__ __forceinline__ explicit Int8Scale(uint16_t f16)
       : scale(f16_value(f16)), offset(-32896.0f * scale) {}
 };
 
-// The numbers of bytes 0 and 1 of `bytes`.
+// Returns the numbers of bytes 0 and 1 of `bytes`.
 __device__ __forceinline__ unsigned expand_int8(unsigned bytes, const Int8Scale& s) {
-  // The sign bit is turned over: 0x4700'vv'00 is 2^15 + v.
+  // The sign bit is inverted: 0x4700'vv'00 is 2^15 + v.
   const float low = __uint_as_float((bytes << 8 & 0xff00u) ^ 0x47008000u);
   const float high = __uint_as_float((bytes & 0xff00u) ^ 0x47008000u);
   return bf16_pair(__fmaf_rn(low, s.scale, s.offset), __fmaf_rn(high, s.scale, s.offset));
@@ -57,12 +59,12 @@ __device__ __forceinline__ unsigned expand_int8(unsigned bytes, const Int8Scale&
 
 struct Int4Scale {
   float scale;
-  float low_offset;   // of 2^11 + zero point + the whole number
-  float high_offset;  // of 2^7 + zero point + the whole number
+  float low_offset;   // subtracts 2^11 + zero point
+  float high_offset;  // subtracts 2^7 + zero point
 
   __device__ __forceinline__ explicit Int4Scale(uint16_t f16)
       : scale(f16_value(f16)), low_offset(-2056.0f * scale), high_offset(-136.0f * scale) {}
-  // zero: at most 255.
+  // `zero` is at most 255.
   __device__ __forceinline__ Int4Scale(uint16_t f16, unsigned zero) : scale(f16_value(f16)) {
     const float low = __uint_as_float(zero << 12 | 0x45000000u);  // 2^11 + zero
     low_offset = -low * scale;
@@ -70,11 +72,12 @@ struct Int4Scale {
   }
 };
 
-// The numbers of the low nibbles of bytes 0 and 1 of `bytes`, and of their high nibbles.
+// Computes the numbers of the low nibbles of bytes 0 and 1 of `bytes`, and those of their high
+// nibbles.
 __device__ __forceinline__ void expand_int4(unsigned bytes, const Int4Scale& s, unsigned& low,
                                             unsigned& high) {
   const unsigned first = bytes << 12;  // byte 0 in bits 12 to 19
-  const unsigned second = bytes << 4;  // byte 1 there
+  const unsigned second = bytes << 4;  // byte 1 in bits 12 to 19
   low = bf16_pair(
       __fmaf_rn(__uint_as_float((first & 0xf000u) | 0x45000000u), s.scale, s.low_offset),
       __fmaf_rn(__uint_as_float((second & 0xf000u) | 0x45000000u), s.scale, s.low_offset));
@@ -94,18 +97,18 @@ struct GroupOf<Int8Format> {
   Int8Scale scale;
   __device__ __forceinline__ GroupOf(Scales f16, int) : scale(f16) {}
 
-  // The numbers of two neighbouring bytes.
+  // Returns the numbers of two neighbouring bytes.
   __device__ __forceinline__ unsigned pair(unsigned bytes) const {
     return expand_int8(bytes, scale);
   }
-  // Element `at` in f32. values: the bytes of the group.
+  // Returns element `at` in f32; `values` are the bytes of the group.
   static __device__ __forceinline__ float number(const unsigned char* values, int at, Scales f16,
                                                  int) {
     return static_cast<float>(reinterpret_cast<const int8_t*>(values)[at]) * f16_value(f16);
   }
 };
 
-// Element `at` of a group, of formats with 4 bits.
+// Returns element `at` of a group, for formats with 4 bits.
 __device__ __forceinline__ unsigned nibble(const unsigned char* values, int at) {
   const unsigned pair = values[at % 16];
   return at < 16 ? pair & 15u : pair >> 4;
@@ -122,8 +125,8 @@ struct GroupOf<Int4Format> {
   Int4Scale scale;
   __device__ __forceinline__ GroupOf(Scales f16, int) : scale(f16) {}
 
-  // Pair of pairs `j` (weight_formats.h), whose bytes are the lowest two of `bytes`: elements 2 j
-  // and 2 j + 1, and those 16 after them.
+  // Computes pair of pairs `j` (weight_formats.h), whose bytes are the lowest two of `bytes`:
+  // elements 2 j and 2 j + 1, and the elements 16 after them.
   __device__ __forceinline__ void pairs(unsigned bytes, int, unsigned& low, unsigned& high) const {
     expand_int4(bytes, scale, low, high);
   }
@@ -135,7 +138,7 @@ struct GroupOf<Int4Format> {
 
 template <>
 struct GroupOf<Int4ZpFormat> {
-  using Scales = unsigned;  // the scale, and above it the zero point
+  using Scales = unsigned;  // the scale, and the zero point in the high half
   static __device__ __forceinline__ Scales load(const unsigned char* scales, int group,
                                                 const unsigned char*, int) {
     return reinterpret_cast<const unsigned*>(scales)[group];
@@ -154,7 +157,8 @@ struct GroupOf<Int4ZpFormat> {
   }
 };
 
-// The table of iq4_nl, 128 above each number: eight bytes to a word, the first lowest.
+// Returns a part of the table of iq4_nl, with 128 added to each number: eight bytes per word, the
+// first one lowest.
 constexpr uint64_t iq4_nl_bytes(int first) {
   uint64_t bytes = 0;
   for (int i = 0; i < 8; ++i) {
@@ -169,7 +173,7 @@ template <>
 struct GroupOf<Iq4XsFormat> {
   struct Scales {
     uint16_t d;
-    uint16_t scale;  // 32 above its value
+    uint16_t scale;  // with 32 added
   };
   static __device__ __forceinline__ Scales load(const unsigned char*, int,
                                                 const unsigned char* tail, int in_tail) {
@@ -183,7 +187,7 @@ struct GroupOf<Iq4XsFormat> {
   __device__ __forceinline__ GroupOf(const Scales& s, int)
       : scale(f16_value(s.d) * (static_cast<float>(s.scale) - 32.0f)) {}
 
-  // As GroupOf<Int4Format>::pairs.
+  // Has the contract of GroupOf<Int4Format>::pairs.
   __device__ __forceinline__ void pairs(unsigned bytes, int, unsigned& low, unsigned& high) const {
     low = bf16_pair(element(bytes & 15u), element(bytes >> 8 & 15u));
     high = bf16_pair(element(bytes >> 4 & 15u), element(bytes >> 12 & 15u));

@@ -1,4 +1,4 @@
-// Groups of MXFP4 as numbers: every one of them is one of bf16.
+// Groups of MXFP4 as numbers; bf16 holds each of them exactly.
 #pragma once
 
 #include "cuda/weights/expand.cuh"
@@ -14,11 +14,11 @@ struct GroupOf<Mxfp4Format> {
     return tail[in_tail];
   }
 
-  float scale;  // 2^(exponent - 127), which is subnormal for 0
+  float scale;  // 2^(exponent - 127), subnormal for 0
   __device__ __forceinline__ GroupOf(Scales exponent, int)
       : scale(__uint_as_float(exponent == 0 ? 0x00400000u : unsigned{exponent} << 23)) {}
 
-  // As GroupOf<Int4Format>::pairs.
+  // Has the contract of GroupOf<Int4Format>::pairs.
   __device__ __forceinline__ void pairs(unsigned bytes, int, unsigned& low, unsigned& high) const {
     low = bf16_pair(element<0>(bytes), element<8>(bytes));
     high = bf16_pair(element<4>(bytes), element<12>(bytes));
@@ -29,8 +29,9 @@ struct GroupOf<Mxfp4Format> {
   }
 
  private:
-  // The code in bits kAt to kAt + 3: its sign, and exponent and mantissa where an f32 has its own,
-  // which makes it 2^-126 times its number, as subnormal as that is.
+  // Returns the number of the code in bits kAt to kAt + 3: its sign, exponent and mantissa are
+  // moved to their positions in an f32, which makes it 2^-126 times the number, and subnormal if
+  // the number is.
   template <int kAt>
   __device__ __forceinline__ float element(unsigned bytes) const {
     const unsigned bits = (bytes << (22 - kAt) & 0x01c00000u) | (bytes << (28 - kAt) & 0x80000000u);

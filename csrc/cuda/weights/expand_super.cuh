@@ -1,8 +1,8 @@
-// The groups of super-blocks, and of formats with a min, as numbers: Q2_K to Q6_K, Q4_1, Q5_1.
+// The expansion of groups of super-blocks and of formats with a min: Q2_K to Q6_K, Q4_1, Q5_1.
 //
-// What a group's whole numbers are multiplied by, d scale, has 17 bits (19 in Q6_K), so that all
-// products are exact in f32. A product of Q4_K and Q5_K less d_min min is rounded to f32, once,
-// where CPUs round it, and then to bf16.
+// A group's whole numbers are multiplied by d scale, which has 17 bits (19 in Q6_K), so that all
+// products are exact in f32. The sum of a product and the min (-d_min min, or m) is rounded to f32
+// once, as on CPUs, and then to bf16.
 #pragma once
 
 #include "cuda/weights/expand.cuh"
@@ -10,23 +10,24 @@
 namespace pb::cuda {
 namespace {
 
-// A whole number below 2^23.
+// Returns a whole number below 2^23 as f32.
 __device__ __forceinline__ float small_whole(unsigned v) {
   return __uint_as_float(v | 0x4b000000u) - 8388608.0f;
 }
 
-// Numbers of 4 bits, and kHighBits (0 or 1) above them, times a scale, plus an addend.
+// Numbers with 4 bits in the values and kHighBits (0 or 1) in the scales, times a scale, plus an
+// addend.
 template <int kHighBits>
 struct NumbersAbove {
   float scale;
   float minus_min;
   unsigned highs;
 
-  // As GroupOf<Int4Format>::pairs.
+  // Has the contract of GroupOf<Int4Format>::pairs.
   __device__ __forceinline__ void pairs(unsigned bytes, int j, unsigned& low,
                                         unsigned& high) const {
     const unsigned first = bytes << 12;  // byte 0 in bits 12 to 19
-    const unsigned second = bytes << 4;  // byte 1 there
+    const unsigned second = bytes << 4;  // byte 1 in bits 12 to 19
     unsigned bits[4] = {first & 0xf000u, second & 0xf000u, first & 0xf0000u, second & 0xf0000u};
     if constexpr (kHighBits > 0) {
       const unsigned four = highs >> 4 * j;
@@ -53,12 +54,12 @@ struct NumbersAbove {
   }
 };
 
-// Q4_K and Q5_K.
+// The groups of Q4_K and Q5_K.
 template <typename Format, int kHighBits>
 struct GroupWithMin : NumbersAbove<kHighBits> {
   struct Scales {
-    unsigned d;              // and, above it, d_min
-    unsigned char bytes[2];  // that scale and min lie in, with 4 bits of another group's
+    unsigned d;              // d, and d_min in the high half
+    unsigned char bytes[2];  // the bytes with scale and min, which share 4 bits with a neighbour's
     unsigned highs;
   };
   static __device__ __forceinline__ Scales load(const unsigned char* scales, int group,
@@ -85,11 +86,11 @@ struct GroupWithMin : NumbersAbove<kHighBits> {
   }
 };
 
-// Q4_1 and Q5_1.
+// The groups of Q4_1 and Q5_1.
 template <typename Format, int kHighBits>
 struct GroupPlusMin : NumbersAbove<kHighBits> {
   struct Scales {
-    unsigned d;  // and, above it, m
+    unsigned d;  // d, and m in the high half
     unsigned highs;
   };
   static __device__ __forceinline__ Scales load(const unsigned char* scales, int group,
@@ -136,8 +137,9 @@ template <>
 struct GroupOf<Q6KFormat> {
   struct Scales {
     uint16_t d;
-    uint16_t both;      // the scale of the first 16, and above it that of the others
-    unsigned highs[2];  // of the first four pairs of pairs, and of the others
+    // The scale of the first 16 numbers, and in the high byte that of the others.
+    uint16_t both;
+    unsigned highs[2];  // those of the first four pairs of pairs, and those of the others
   };
   static __device__ __forceinline__ Scales load(const unsigned char* scales, int group,
                                                 const unsigned char* tail, int in_tail) {
@@ -149,19 +151,19 @@ struct GroupOf<Q6KFormat> {
             {highs.x, highs.y}};
   }
 
-  float scales[2];   // of the first 16, of the others
-  float offsets[2];  // of 2^7 + 32 + the whole number
+  float scales[2];   // of the first 16 numbers, of the others
+  float offsets[2];  // subtract 2^7 + 32
   unsigned highs[2];
   __device__ __forceinline__ GroupOf(const Scales& s, int) : highs{s.highs[0], s.highs[1]} {
     const float d = f16_value(s.d);
-    // The sign bit is turned over: 128 more than the number.
+    // The sign bit is inverted, which adds 128.
     scales[0] = d * (small_whole((s.both & 255u) ^ 128u) - 128.0f);
     scales[1] = d * (small_whole(unsigned{s.both} >> 8 ^ 128u) - 128.0f);
     offsets[0] = -160.0f * scales[0];
     offsets[1] = -160.0f * scales[1];
   }
 
-  // As GroupOf<Int4Format>::pairs.
+  // Has the contract of GroupOf<Int4Format>::pairs.
   __device__ __forceinline__ void pairs(unsigned bytes, int j, unsigned& low,
                                         unsigned& high) const {
     const unsigned eight = (j < 4 ? highs[0] : highs[1]) >> j % 4 * 8;
@@ -186,21 +188,21 @@ struct GroupOf<Q6KFormat> {
   }
 };
 
-// Numbers of 2 bits, and kHighBits (0 or 1) above them, that lie with the scales: each times the
-// scale of its half, plus an addend.
+// Numbers with all of their bits in the scales, 2 bits plus kHighBits (0 or 1): each is multiplied
+// by the scale of its half, plus an addend.
 template <int kHighBits>
 struct SmallNumbers {
   float scales[2];
   float addends[2];
-  unsigned lows[2];  // of the first four pairs of pairs, and of the others
+  unsigned lows[2];  // those of the first four pairs of pairs, and those of the others
   unsigned highs;
 
-  // As GroupOf<Int4Format>::pairs.
+  // Has the contract of GroupOf<Int4Format>::pairs.
   __device__ __forceinline__ void pairs(unsigned, int j, unsigned& low, unsigned& high) const {
     low = bf16_pair(element(j, 0), element(j, 1));
     high = bf16_pair(element(j, 2), element(j, 3));
   }
-  // Element i of the four of pair of pairs j.
+  // Returns element i of the four elements of pair of pairs j.
   __device__ __forceinline__ float element(int j, int i) const {
     unsigned whole = (j < 4 ? lows[0] : lows[1]) >> (j % 4 * 8 + i * 2) & 3u;
     if constexpr (kHighBits > 0) whole |= (highs >> (4 * j + i) & 1u) << 2;
@@ -214,8 +216,8 @@ struct SmallNumbers {
 template <>
 struct GroupOf<Q2KFormat> : SmallNumbers<0> {
   struct Scales {
-    unsigned d;     // and, above it, d_min
-    uint16_t both;  // a byte of each half: scale, and above it min
+    unsigned d;     // d, and d_min in the high half
+    uint16_t both;  // a byte for each half: scale in the low nibble, min in the high one
     unsigned lows[2];
   };
   static __device__ __forceinline__ Scales load(const unsigned char* scales, int group,
@@ -250,7 +252,7 @@ template <>
 struct GroupOf<Q3KFormat> : SmallNumbers<1> {
   struct Scales {
     uint16_t d;
-    unsigned char bytes[2];  // that both scales lie in, with 4 bits of another group's
+    unsigned char bytes[2];  // the bytes with both scales, which share 4 bits with a neighbour's
     unsigned lows[2];
     unsigned highs;
   };

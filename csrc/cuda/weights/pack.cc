@@ -17,7 +17,7 @@ static_assert(kKPadding == kGroup);
 
 int round_up(int n, int to) { return (n + to - 1) / to * to; }
 
-// Sizes of a row.
+// The sizes of a row.
 struct RowSizes {
   int bits;
   int scale_bytes;
@@ -40,7 +40,7 @@ RowSizes row_sizes(DType dtype, int k_padded) {
   }
 }
 
-// A row in f32 or bf16.
+// Packs a row in f32 or bf16.
 template <DType kDType>
 void pack_plain_row(Stack& stack, int64_t row, const PackedRow& packed) {
   std::byte* const to = packed.values;
@@ -60,7 +60,7 @@ void pack_plain_row(Stack& stack, int64_t row, const PackedRow& packed) {
   }
 }
 
-// A row in groups. Layout: of Format, in device memory.
+// Packs a row in groups. Layout is that of Format in device memory.
 template <typename Format, typename Layout>
 void pack_groups_row(Stack& stack, int64_t row, const PackedRow& to) {
   for (int64_t g = 0; g * kGroup < stack.cols(); ++g) {

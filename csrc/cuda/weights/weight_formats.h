@@ -1,14 +1,15 @@
-// How weights lie in device memory: sizes, for kernels and host.
+// The layout of weights in device memory: sizes, for kernels and host.
 //
-// A row is two streams, each on 16 bytes. Its values, k_padded of them: numbers of 32, 16 or 8
-// bits, or, of formats with 4 bits, of each group of 32 the 16 bytes whose byte i holds elements i
-// (the low nibble) and i + 16; none of formats with fewer bits, whose numbers lie with the scales.
-// And its scales: all else that a number is made of, for every kScaleTile numbers some bytes that
-// belong to them alone, and then, at the row's end, what is too small for 16 bytes a tile: 16 bytes
-// for kTailTiles tiles.
+// A row consists of two streams, each aligned to 16 bytes: its k_padded values and its scales.
+//   values  numbers of 32, 16 or 8 bits. Formats with 4 bits have 16 bytes for each group of 32,
+//           whose byte i holds the elements i (in the low nibble) and i + 16. Formats with fewer
+//           bits have no values: their numbers are in the scales.
+//   scales  everything else that a number depends on: some bytes for every kScaleTile numbers, and
+//           at the row's end the tail, for data of less than 16 bytes per tile: 16 bytes for every
+//           kTailTiles tiles.
 //
 //              values    scales in bytes:        tail in bytes:    bits of a number:
-//              of 32     of 256                  of how many       here     in a file
+//              of 32     of 256                  of n numbers      here     in a file
 //   int8       32        16                      -                 8.5      8.5
 //   int4       16        16                      -                 4.5      4.5
 //   int4_zp    16        32                      -                 5        5
@@ -22,23 +23,25 @@
 //   q2_k       -         80                      16 of 1024        2.625    2.625
 //   q3_k       -         112                     -                 3.5      3.4375
 //
-// Scales of a tile:
-//   int8, int4  f16 of each group
-//   int4_zp     of each group its f16, then the zero point in 16 bits
-//   q4_k, q5_k  f16 d and d_min; 12 bytes: of each group scale and min, 6 bits each, the scale's
-//               below; then, of q5_k, of each group 32 fifth bits: 4 for each of its PairOfPairs
-//   q6_k        16 signed scales, 2 a group; then, of each group, 64 high bits: 8 for each of its
-//               PairOfPairs. Tail: f16 d of each tile
-//   mxfp4       Tail: the exponent of each group, one byte
-//   q4_1, q5_1  of each group f16 d and m; then, of q5_1, 32 fifth bits as of q5_k
-//   iq4_xs      Tail: f16 d of the tile, then 6 bits of each group, 32 above its scale
-//   q2_k        of each group two bytes, as in files; then 64 bits, 2 of each number, 8 for each of
-//               its PairOfPairs. Tail: f16 d and d_min of each tile
-//   q3_k        f16 d; 2 bytes of nothing; 12 bytes: both scales of each group, 6 bits each, 31
-//               above the scale; then, of each group, 64 bits as of q2_k; then, of each, 32 high
-//               bits as the fifth ones of q5_k
-// A "pair of pairs" j of a group is elements 2 j, 2 j + 1, 2 j + 16 and 2 j + 17, which bytes 2 j
-// and 2 j + 1 of the values hold; bits are in that order, from the lowest.
+// The scales of a tile contain:
+//   int8, int4  for each group an f16
+//   int4_zp     for each group an f16, and the zero point in 16 bits
+//   q4_k, q5_k  f16 d and d_min; 12 bytes: for each group scale and min with 6 bits each, the scale
+//               in the low bits; then, for q5_k, for each group 32 fifth bits: 4 for each
+//               PairOfPairs
+//   q6_k        16 signed scales, 2 for each group; then, for each group, 64 high bits: 8 for each
+//               PairOfPairs. The tail has the f16 d of each tile.
+//   mxfp4       nothing. The tail has the exponent of each group in one byte.
+//   q4_1, q5_1  for each group f16 d and m; then, for q5_1, 32 fifth bits as in q5_k
+//   iq4_xs      nothing. The tail has the f16 d of the tile, and 6 bits for each group: its scale
+//               plus 32.
+//   q2_k        for each group two bytes, as in files; then 64 bits, 2 for each number and 8 for
+//               each PairOfPairs. The tail has the f16 d and d_min of each tile.
+//   q3_k        f16 d; 2 bytes of padding; 12 bytes: both scales of each group plus 31, with 6 bits
+//               each; then, for each group, 64 bits as in q2_k; then, for each group, 32 high bits
+//               like the fifth bits of q5_k
+// A "pair of pairs" j of a group is the elements 2 j, 2 j + 1, 2 j + 16 and 2 j + 17, which are in
+// bytes 2 j and 2 j + 1 of the values; bits have the same order, from the lowest on.
 #pragma once
 
 #include <cstddef>
@@ -58,14 +61,14 @@ struct WeightFormat {
   static constexpr int kBits = kBitsOfValue;
   static constexpr int kScaleBytes = kScaleBytesOfTile;
   static constexpr int kTailTiles = kTilesOfTail;  // 0: no tail
-  // Bytes of scales that a product over one tile needs: its own, and of the tail.
+  // The bytes of scales that a product over one tile needs: the tile's own, and those of the tail.
   static constexpr int kTileScaleBytes = kScaleBytes + (kTailTiles == 0 ? 0 : kTailChunk);
 
-  // Where the tail begins in a row's scales.
+  // Returns the offset of the tail in a row's scales.
   PB_HOST_DEVICE static constexpr int tail_offset(int k_padded) {
     return (k_padded + kScaleTile - 1) / kScaleTile * kScaleBytes;
   }
-  // Bytes of a row's scales.
+  // Returns the bytes of a row's scales.
   PB_HOST_DEVICE static constexpr int scale_row_bytes(int k_padded) {
     constexpr int kSpan = kTailTiles * kScaleTile;
     if constexpr (kSpan == 0) {
@@ -79,27 +82,27 @@ struct WeightFormat {
 struct F32Format : WeightFormat<32> {};
 struct Bf16Format : WeightFormat<16> {};
 
-// -- what the host writes -------------------------------------------------------------------------
+// -- host code ------------------------------------------------------------------------------------
 
-// A row of a weight in host memory, zeros before its groups are written.
+// A row of a weight in host memory, initially zero.
 struct PackedRow {
   std::byte* values;
   std::byte* scales;
-  int n_tiles;  // of kScaleTile numbers; the last one is not always whole
+  int n_tiles;  // tiles of kScaleTile numbers; the last one may be partial
 
-  // `at` bytes from the beginning of a row's values or scales.
+  // Stores a value `at` bytes after the start of a row's values or scales.
   template <typename T>
   static void put(std::byte* to, int64_t at, const T& value) {
     std::memcpy(to + at, &value, sizeof(value));
   }
-  // The low 4 bits of the codes of group `index`.
+  // Stores the low 4 bits of the codes of group `index`.
   void put_nibbles(const uint8_t* codes, int64_t index) const {
     for (int i = 0; i < kGroup / 2; ++i) {
       const int pair = (codes[i] & 15) | (codes[i + kGroup / 2] & 15) << 4;
       values[index * (kGroup / 2) + i] = static_cast<std::byte>(pair);
     }
   }
-  // kWidth bits of each code from bit kShift on, as T, in the order of pairs of pairs.
+  // Returns kWidth bits of each code from bit kShift on, as T, in the order of pairs of pairs.
   template <typename T, int kWidth, int kShift = 4>
   static T bits_of(const uint8_t* codes) {
     T bits = 0;
@@ -114,8 +117,8 @@ struct PackedRow {
   }
 };
 
-// The layout of each weight format that CUDA has kernels for: NAMEFormat for the struct NAME of
-// formats/list.h. write() writes group number `index` of a row.
+// The layout of each weight format with CUDA kernels: NAMEFormat for the struct NAME of
+// formats/list.h. write() stores group number `index` of a row.
 
 struct Int8Format : WeightFormat<8, 16> {
   static void write(const Int8::Parts& group, int64_t index, const PackedRow& to) {
@@ -140,7 +143,7 @@ struct Int4ZpFormat : WeightFormat<4, 32> {
   }
 };
 
-// d and d_min, and then 12 bits for each group: those of two in 3 bytes.
+// Stores d and d_min, and then 12 bits for each group: those of two groups in 3 bytes.
 inline void write_scale_and_min(const ScaleAndMinGroups::Parts& group, int in_tile,
                                 std::byte* tile) {
   PackedRow::put(tile, 0, group.shared);

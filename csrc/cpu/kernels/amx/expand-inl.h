@@ -1,15 +1,17 @@
-// Weights as the tile unit takes them: for 32 k's ("a step") of a tile of 32 columns, bf16 in pairs
-// of k, (16, 32, 2). Quantised weights become whole number * scale, rounded to bf16, in a scratch
-// that the nearest cache holds; coded ones become the bf16 that they are.
+// Weights in the layout of AMX: for each step, which is 32 numbers of k of a tile of 32 columns,
+// bf16 in pairs of k, (16, 32, 2). Quantised weights become whole number * scale, rounded to bf16,
+// in scratch memory that stays in the nearest cache; compressed weights become their exact bf16.
 //
-// Rounding is a scale that is a little too great and a cut: of f = m * 2^e what is cut off makes
-// 2/3 of a unit at most, on average over m in [1, 2) nothing. A cut is free, where adding half a
-// unit before it would be a quarter of all work. The error is 6 % more than that of the nearest
-// bf16; what a bf16 can say stays as it is.
+// Rounding consists of a slightly enlarged scale and a truncation: for f = m * 2^e the truncation
+// removes at most 2/3 of a unit more than it should, and nothing on average over m in [1, 2).
+// Truncation costs nothing, while adding half a unit first would be a quarter of all work. The
+// error is 6 % larger than that of the nearest bf16; a number that bf16 holds exactly is not
+// changed.
 //
-// A step is expanded unit by unit, some k's of 16 columns each, so that tile products and expansion
-// can take turns in small bites. int4 can be had as lines instead, one column's 32 k's each: what
-// the first operand of a product takes, in two thirds of the time.
+// A step is expanded unit by unit, a unit being some numbers of k of 16 columns, so that tile
+// products and expansion can alternate. int4 can also be expanded to lines, each with the 32
+// numbers of k of one column: this is the layout of a product's first operand, and takes two thirds
+// of the time.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -19,14 +21,15 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-constexpr int kStepK = kGroupSize;                  // k's of one tile product
-constexpr int kAmxColumns = 2 * kWidth;             // of a weight tile
-constexpr int kStepNumbers = kStepK * kAmxColumns;  // of a step
+constexpr int kStepK = kGroupSize;                  // numbers of k per tile product
+constexpr int kAmxColumns = 2 * kWidth;             // columns per weight tile
+constexpr int kStepNumbers = kStepK * kAmxColumns;  // numbers per step
 constexpr int kAmxScales = kAmxColumns * 2;         // bytes of a step's f16 scales
 
-// Scales of 16 columns, a little too great: of all factors 1 + c the one with the least squared
-// error where mantissas are spread evenly over a logarithmic scale. They have 14 significant bits,
-// so that their products with the 10 bits of an offset (below) are exact, and zero stays zero.
+// Returns the slightly enlarged scales of 16 columns. The factor 1 + c has the least squared error
+// for mantissas that are spread evenly over a logarithmic scale. The scales have 14 significant
+// bits, so that their products with the 10 bits of an offset (below) are exact, and zero stays
+// zero.
 PB_INLINE Vec cut_scales(const uint8_t* step, int v) {
   constexpr float kCutScale = 1.0f + 2.0f / 3.0f / 256.0f;
   constexpr int kMost14Bits = -(1 << 10);
@@ -35,7 +38,7 @@ PB_INLINE Vec cut_scales(const uint8_t* step, int v) {
   return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(kMost14Bits)));
 }
 
-// 2^exponent + the whole number that lies in the bits of `field`, whose lowest is 23 - exponent.
+// Returns 2^exponent + the whole number in the bits of `field`, whose lowest bit is 23 - exponent.
 PB_INLINE Vec above_power(__m512i bits, int field, int exponent) {
   constexpr int kAAndBOrC = 0xea;
   const __m512i power = _mm512_set1_epi32((127 + exponent) << 23);
@@ -43,7 +46,7 @@ PB_INLINE Vec above_power(__m512i bits, int field, int exponent) {
       _mm512_ternarylogic_epi32(bits, _mm512_set1_epi32(field), power, kAAndBOrC));
 }
 
-// Steps of kBytes, one behind the other through all tiles.
+// Steps of kBytes, contiguous through all tiles.
 template <int kBytes>
 struct EvenSteps {
   static constexpr int kStepBytes = kBytes;
@@ -57,7 +60,7 @@ struct EvenSteps {
             (static_cast<size_t>(tile) * n_steps + step) * kBytes};
   }
 
-  // Goes on to the next step.
+  // Advances to the next step.
   static PB_INLINE void finish(Cursor& at, uint16_t* /*expanded*/) { at.from += kBytes; }
 };
 
@@ -66,7 +69,7 @@ struct NoExpansion : EvenSteps<kStepNumbers * 2> {
   static constexpr bool kLines = false;
 };
 
-// Coded bf16 (cpu/weights/pack_coded.h).
+// Compressed bf16 (cpu/weights/pack_coded.h).
 struct CodedExpansion {
   static constexpr int kUnits = kStepNumbers / kCodedRun;  // runs
   static constexpr int kUnitBytes = kCodedBytes;
@@ -101,14 +104,14 @@ struct CodedExpansion {
   }
 };
 
-// int8 weights as pack.h lays them out: 8 rows of four k's of every column, a byte each, 128 above
-// its value.
+// int8 weights in the layout of pack.h: 8 rows of four numbers of k of every column, one byte each,
+// with a zero point of 128.
 struct Int8Expansion : EvenSteps<kAmxScales + kStepNumbers> {
   static constexpr int kUnits = 16;
   static constexpr int kUnitBytes = 64;
   static constexpr bool kLines = false;
 
-  // Of columns 16 v to 16 v + 15: (2^15 + byte) * scale + offset is a number.
+  // The factors of columns 16 v to 16 v + 15: a number is (2^15 + byte) * scale + offset.
   struct Scales {
     Vec scale, offset;
   };
@@ -130,14 +133,14 @@ struct Int8Expansion : EvenSteps<kAmxScales + kStepNumbers> {
   }
 };
 
-// int4 weights as pack.h lays them out for lines: 64 bytes of 4 columns each, (8, 4) words of four
-// k's, 8 above their value.
+// int4 weights in the layout of pack.h for lines: 64 bytes for 4 columns, (8, 4) words of four
+// numbers of k, with a zero point of 8.
 struct Int4Expansion : EvenSteps<kAmxScales + kStepNumbers / 2> {
   static constexpr int kUnits = 8;
   static constexpr int kUnitBytes = 64;
-  static constexpr bool kLines = true;  // for few rows: Int4Lines
+  static constexpr bool kLines = true;  // with few rows, Int4Lines expands them
 
-  // (2^(12 - 4 i) + nibble) * scale + offsets[i] is a number.
+  // A number is (2^(12 - 4 i) + nibble) * scale + offsets[i].
   struct Scales {
     Vec scale;
     Vec offsets[3];
@@ -151,7 +154,7 @@ struct Int4Expansion : EvenSteps<kAmxScales + kStepNumbers / 2> {
 
   static PB_INLINE void expand(const uint8_t* step, int unit, const Scales& s, uint16_t* to) {
     const __m512i octets = load_octets(step + kAmxScales + unit % 2 * 4 * 64 + unit / 2 * 16);
-    // The nibble that starts at bit 11 + 4 i.
+    // Returns the number of the nibble that starts at bit 11 + 4 i.
     const auto number = [&](__m512i bits, int i) {
       return mul_add(above_power(bits, 0xf << (11 + 4 * i), 12 - 4 * i), s.scale, s.offsets[i]);
     };
@@ -165,12 +168,12 @@ struct Int4Expansion : EvenSteps<kAmxScales + kStepNumbers / 2> {
     store_pairs(pairs + 6 * kAmxColumns, number(third, 0), number(third, 1));
   }
 
-  // Eight k's of each of 16 columns, from 16 bytes of 4 columns each.
+  // Returns eight numbers of k of each of 16 columns, from 16 bytes for 4 columns each.
   static PB_INLINE __m512i load_octets(const uint8_t* from) {
     const auto part = [from](int i) {
       return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i * 64));
     };
-    __m512i words = _mm512_castsi128_si512(part(0));  // (4, 2, 4): parts, four k's, columns
+    __m512i words = _mm512_castsi128_si512(part(0));  // (4, 2, 4): parts, fours of k, columns
     words = _mm512_inserti32x4(words, part(1), 1);
     words = _mm512_inserti32x4(words, part(2), 2);
     words = _mm512_inserti32x4(words, part(3), 3);
@@ -179,8 +182,8 @@ struct Int4Expansion : EvenSteps<kAmxScales + kStepNumbers / 2> {
   }
 };
 
-// For each of the 4 columns that share 64 bytes: the bit of 8 neighbouring bytes from which on a
-// byte of a lookup's index is taken, two below the nibble.
+// For each of the 4 columns that share 64 bytes: the bit of 8 neighbouring bytes at which a byte of
+// a look-up's index starts, two bits below the nibble.
 struct LineControls {
   alignas(64) uint8_t bit[4][64];
   constexpr LineControls() : bit() {
@@ -193,12 +196,12 @@ struct LineControls {
 };
 constexpr LineControls kLineControls;
 
-// int4 weights as lines of bf16, (32 columns, 32 k's). There are 16 numbers a group: they are
-// multiplied and cut once, and looked up 32 times.
+// int4 weights as lines of bf16, (32 columns, 32 numbers of k). A group has only 16 different
+// numbers, which are multiplied and truncated once, and looked up 32 times.
 struct Int4Lines {
   static constexpr int kUnits = kAmxColumns / 4;
 
-  // scales (32). Wanted a step ahead: a store takes its time to be seen.
+  // Loads scales (32). Called one step ahead, because a load directly after the store would wait.
   static PB_INLINE void load_scales(const uint8_t* step, float* scales) {
     store(scales, cut_scales(step, 0));
     store(scales + kWidth, cut_scales(step, 1));

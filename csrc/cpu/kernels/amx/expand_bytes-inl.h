@@ -1,11 +1,11 @@
-// Quantised weights as bytes for the tile unit: what a group of 32 k's of a tile of 32 columns
-// multiplies rows of int8 with, and what its sums are multiplied with.
+// Quantised weights as bytes for AMX: the bytes that multiply rows of int8 for a group of 32
+// numbers of k of a tile of 32 columns, and the factors of their sums. kLeastRows is the measured
+// number of rows from which on this method is faster.
 //
-// kLeastRows is how many rows there have to be for this way to be the faster one, by measurement.
-//
-// Bytes lie in quads of k as in memory, (8, 16 columns, 4), which is the second operand of tdpbssd.
-// They are signed, so that no zero point is left to be taken back, and every sum of a group is the
-// whole number that the products of vectors make (gemm_groups-inl.h, gemm_super_blocks-inl.h).
+// Bytes are in fours of k as in memory, (8, 16 columns, 4), which is the layout of tdpbssd's second
+// operand. They are signed, so that no zero point has to be subtracted later, and every sum of a
+// group is the whole number that the products of vectors compute (gemm_groups-inl.h,
+// gemm_super_blocks-inl.h).
 #pragma once
 
 #include <cstdint>
@@ -27,32 +27,32 @@ constexpr int kLineBytes = 64;
 // A group of a weight tile, for products of kProducts bytes each.
 template <int kProducts>
 struct alignas(kLineBytes) ByteGroup {
-  uint8_t numbers[2][kProducts][kQuadsOfGroup][kLineBytes];  // of 16 columns each
+  uint8_t numbers[2][kProducts][kQuadsOfGroup][kLineBytes];  // for 16 columns each
   float scale[kGroupTileColumns];
-  float min[kGroupTileColumns];  // of the group; d_min if halves have mins
-  uint8_t rest[2][kLineBytes];   // to be added to every quad: int4_zp. Or the mins of both halves
+  float min[kGroupTileColumns];  // per group; d_min if halves have mins
+  uint8_t rest[2][kLineBytes];   // added to every four for int4_zp, or the mins of both halves
   bool has_rest[2];
 
-  // Number i of all.
+  // Returns tile number i of all.
   PB_INLINE const uint8_t* tile(int i) const { return numbers[i / kProducts][i % kProducts][0]; }
 };
 
 PB_INLINE void store_quads(uint8_t* to, Quads quads) { _mm512_store_si512(to, quads); }
 
-// The block of a group of a tile.
+// Returns the block that contains a group of a tile.
 template <typename Weights>
 PB_INLINE const uint8_t* super_of_group(const uint8_t* tile, int group) {
   return tile + static_cast<int64_t>(group / Weights::kGroups) * kSuperBytes<Weights>;
 }
 
-// The code that stands for 0.
+// The code of the number 0.
 template <typename Weights>
 constexpr int16_t kZeroOfCodes = 0;
 template <typename Weights>
   requires(!Weights::kHasMin)
 constexpr int16_t kZeroOfCodes<Weights> = 1 << Weights::kZeroShift;
 
-// Formats with a min: codes as they are.
+// Formats with a min use their codes unchanged.
 template <typename Weights>
 struct MinBytes {
   using Product = SuperBlockProduct<Weights>;
@@ -80,8 +80,8 @@ struct MinBytes {
   }
 };
 
-// Formats with a scale for each half of a group: a code less the zero point, times the scale. If
-// such products have more than 8 bits, they are 2^kShift times one byte and another.
+// Formats with a scale for each half of a group use (code - zero point) * scale. If these products
+// have more than 8 bits, they are split into 2^kShift times one byte plus another.
 template <typename Weights>
 struct HalfBytes {
   using Product = SuperBlockProduct<Weights>;
@@ -90,7 +90,7 @@ struct HalfBytes {
   static constexpr bool kHasRest = false;
   static constexpr int kLeastRows = 32;
   static constexpr int kProducts = Weights::kRowsOfQuads > 3 ? 2 : 1;
-  static constexpr int kShift = 6;  // of the first byte
+  static constexpr int kShift = 6;  // shift of the first byte
 
   static PB_INLINE void expand(const uint8_t* tile, int group, ByteGroup<kProducts>& to) {
     const uint8_t* super = super_of_group<Weights>(tile, group);
@@ -132,7 +132,7 @@ struct HalfBytes {
   }
 };
 
-// Formats with one scale for each group: numbers without the zero point.
+// Formats with one scale for each group use numbers without the zero point.
 template <typename Weights>
 struct GroupBytes {
   using Product = GroupProduct<Weights>;
@@ -160,8 +160,8 @@ struct GroupBytes {
   }
 };
 
-// Formats with a zero point for each group. A signed byte cannot hold what is above 128 of it: the
-// rest.
+// Formats with a zero point for each group. A signed byte holds at most 128 of the zero point; the
+// part above is `rest`.
 template <typename Weights>
 struct ZeroPointBytes {
   using Product = GroupProduct<Weights>;

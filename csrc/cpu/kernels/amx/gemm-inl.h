@@ -1,12 +1,12 @@
-// y = x W^T in bf16 on the tile unit (Intel AMX), for some packed weight tiles and some rows.
-// Quantised and coded weights are expanded to bf16 on the way.
+// y = x W^T in bf16 on AMX, for some packed weight tiles and some rows. Quantised and compressed
+// weights are expanded to bf16 first.
 //
-// One instruction, tdpbf16ps, does all sums: for 32 k's it adds up the even ones, ascending, and
-// the odd ones, adds both, then adds that to the accumulator. Every output of every row count goes
-// through the same instructions over whole steps of 32 k's (what pads weights and rows is zero), so
-// a row's bits hang on nothing else; accumulators are parked in f32, exactly, at the borders of
-// blocks of K. The instruction takes numbers below 2^-126 for zero, operands, sums and results
-// alike.
+// A single instruction, tdpbf16ps, computes all sums: for 32 numbers of k it adds the products of
+// even numbers, ascending, and those of odd numbers, adds both sums, and then adds the result to
+// the accumulator. Every output, for any number of rows, uses the same instructions over whole
+// steps of 32 numbers of k (the padding of weights and rows is zero), so that a row's bits depend
+// on nothing else; accumulators are parked in f32, exactly, at the borders of blocks of K. The
+// instruction takes numbers below 2^-126 for zero, in operands, sums and results.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -21,16 +21,17 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// A block of K of a weight tile, of at most so many steps, stays in the first cache while rows pass
-// over it; the rows' loads are told not to drive it out.
+// The most steps of a block of K of a weight tile, which stays in the first-level cache while rows
+// are multiplied by it. Loads of rows are non-temporal, so that they do not evict it.
 constexpr int kBlockSteps = 18;
-// A pass takes so many rows, and as much of K of them as stays in the second cache while weight
-// tiles stream by.
+// The most rows of a pass, and the bytes of their part of K, which stays in the second-level cache
+// while weight tiles stream through it.
 constexpr int kPassRows = 512;
 constexpr int kPassBytes = 576 << 10;
-constexpr int kAmxTiles = 16;  // whose sums are parked from one part of K to the next
-constexpr int kManyPairs = 8;  // register blocks of rows that are many
-// Bytes of y's rows from which on it bypasses the caches; less is still in them when it is read.
+constexpr int kAmxTiles = 16;  // tiles whose sums are parked between parts of K
+constexpr int kManyPairs = 8;  // register blocks of rows that count as many
+// The bytes of y's rows from which on y bypasses the caches; a smaller y is still in them when it
+// is read.
 constexpr int64_t kStreamedBytes = 24 << 20;
 constexpr int kParkedFloats = kAmxTiles * kPassRows * kAmxColumns;
 constexpr int kAmxScratch = kParkedFloats * 4 + kBlockSteps * kStepNumbers * 2;
@@ -40,7 +41,7 @@ static_assert(kStepK == 32 && kBf16Padding == kStepK && kBf16Products);
 // The rows of a block of K of one weight tile.
 struct AmxBlock {
   const uint16_t* x;  // first row, first k
-  int64_t x_bytes;    // of a row
+  int64_t x_bytes;    // bytes between rows
   int steps;
   int rows;
   bool first;     // block of K: sums start at zero
@@ -60,7 +61,8 @@ PB_INLINE void end_tiles(const AmxBlock& b, float* parked, int row, int rows) {
   }
 }
 
-// The sums += a step of the rows at x (and those below) times the same of the weights.
+// Adds the products of a step of the rows at x (and of those below) by the same step of the weights
+// to the sums.
 PB_INLINE void multiply_step(const char* x, int64_t x_bytes, bool below, const uint16_t* w) {
   tile_load<6>(w, kAmxColumns * 4);
   tile_load_streamed<4>(x, x_bytes);
@@ -73,7 +75,7 @@ PB_INLINE void multiply_step(const char* x, int64_t x_bytes, bool below, const u
   tile_bf16_product<3, 5, 7>();
 }
 
-// Expands a step and goes on to the next. One that comes from memory prefetches the steps after it.
+// Expands a step and advances to the next one. With kFromMemory it prefetches the steps after it.
 template <typename Weights, bool kFromMemory>
 PB_INLINE void expand_step(typename Weights::Cursor& at, uint16_t* to) {
   constexpr int kScaleBytes = Weights::kStepBytes - Weights::kUnits * Weights::kUnitBytes;
@@ -90,12 +92,12 @@ PB_INLINE void expand_step(typename Weights::Cursor& at, uint16_t* to) {
   Weights::finish(at, to);
 }
 
-// At most kPairRows rows: weights are used as they come from memory, which takes longer than all
-// else. The step to come is expanded while the last one is multiplied.
+// Multiplies at most kPairRows rows: weights are used as they arrive from memory, which is the
+// bottleneck. The next step is expanded while the previous one is multiplied.
 template <typename Weights>
 inline __attribute__((noinline)) void multiply_once(const AmxBlock& b, typename Weights::Cursor at,
                                                     uint16_t* expanded) {
-  constexpr int kSteps = 4;  // of `expanded` that take turns
+  constexpr int kSteps = 4;  // steps of `expanded`, used in turn
   const bool below = b.rows > kTileRows;
   configure_tiles(below ? kTileRows : b.rows, below ? b.rows - kTileRows : 1);
   begin_tiles(b.parked, b.first, below);
@@ -117,7 +119,7 @@ inline __attribute__((noinline)) void multiply_once(const AmxBlock& b, typename 
   end_tiles(b, b.parked, 0, b.rows);
 }
 
-// Prefetches the weights of the next block of K while one is multiplied, a few lines a step.
+// Prefetches of the weights of the next block of K while one is multiplied, a few lines per step.
 struct Ahead {
   const uint8_t* from;
   int n;  // cache lines
@@ -133,7 +135,7 @@ struct Ahead {
   }
 };
 
-// Prefetches, in 16 steps, the parked sums of the next register block.
+// Prefetches the parked sums of the next register block, in 16 steps.
 PB_INLINE void prefetch_parked(const float* next, int step) {
   constexpr int kFloats = kPairRows * kAmxColumns / 16;
   if (step >= 16) return;
@@ -159,7 +161,7 @@ PB_INLINE void multiply_rows(const AmxBlock& b, const uint16_t* w, int row, int 
   end_tiles(b, parked, row, rows);
 }
 
-// More rows, in register blocks.
+// Multiplies more rows, in register blocks.
 inline __attribute__((noinline)) void multiply_many(const AmxBlock& b, const uint16_t* w,
                                                     Ahead ahead) {
   configure_tiles(kTileRows, kTileRows);
@@ -194,7 +196,7 @@ inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scra
                       args.n_out % kWidth == 0 && args.y_stride % kWidth == 0 &&
                       reinterpret_cast<uintptr_t>(y) % 64 == 0;
   const int total = (pass.tile_end - pass.tile_begin) * n_blocks;
-  // Block number i of the pass: tile by tile, each from its first k to its last.
+  // The blocks of the pass are numbered tile by tile, and within a tile in ascending order of k.
   const auto step_of = [&](int i) { return pass.step + i % n_blocks * block_steps; };
   const auto steps_of = [&](int i) {
     const int left = pass.end_step - step_of(i);
@@ -218,8 +220,8 @@ inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scra
       multiply_once<Weights>(block, weights_of(i), expanded);
       continue;
     }
-    // Vectors and tiles share a port: weights are expanded before they are multiplied, not
-    // meanwhile.
+    // Vectors and tiles share a port, so that weights are expanded before they are multiplied, not
+    // at the same time.
     auto at = weights_of(i);
     const auto* numbers = reinterpret_cast<const uint16_t*>(at.from);
     if constexpr (Weights::kUnits > 0) {
@@ -228,7 +230,7 @@ inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scra
       }
       numbers = expanded;
     }
-    // A few pairs of rows do best when reading is left to the first of them.
+    // With a few pairs of rows, it is fastest to leave reading to the first pair.
     const bool ahead = i + 1 < total && (Weights::kUnits > 0 || pairs >= kManyPairs);
     multiply_many(block, numbers,
                   {ahead ? weights_of(i + 1).from : nullptr,
@@ -236,7 +238,7 @@ inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scra
   }
 }
 
-// Rows [row_begin, row_end) of weight tiles [tile_begin, tile_end), at most kAmxTiles.
+// Multiplies rows [row_begin, row_end) by weight tiles [tile_begin, tile_end), at most kAmxTiles.
 template <typename Weights>
 inline void amx_tiles(const GemmArgs& args, int tile_begin, int tile_end, int row_begin,
                       int row_end, void* scratch) {
@@ -264,7 +266,7 @@ inline void amx_tiles(const GemmArgs& args, int tile_begin, int tile_end, int ro
     }
   }
   release_tiles();
-  _mm_sfence();  // streamed stores are ordered by nothing else
+  _mm_sfence();  // orders the streamed stores
 }
 
 }  // namespace

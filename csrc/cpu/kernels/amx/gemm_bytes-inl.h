@@ -1,13 +1,13 @@
-// y = x W^T for weights that keep their whole numbers (K types, MXFP4, Q5_0, IQ4_NL, int4 with zero
-// points) on the tile unit (Intel AMX), for some packed weight tiles and some quantised rows.
+// y = x W^T for weights whose whole numbers are multiplied (K types, MXFP4, Q5_0, IQ4_NL, int4 with
+// zero points) on AMX, for some packed weight tiles and some quantised rows.
 //
-// The products of a group and their sum are whole numbers, and exact: tdpbssd makes the sums that
-// vpdpbusd makes. What they add to an output are the float operations of gemm_groups-inl.h and
-// gemm_super_blocks-inl.h, in their order. So a row's bits are those of the other way, which few
-// rows take: both may be chosen by the number of rows.
+// The products of a group and their sum are exact whole numbers: tdpbssd computes the same sums as
+// vpdpbusd. The float operations that add them to an output are those of gemm_groups-inl.h and
+// gemm_super_blocks-inl.h, in the same order. So a row's bits are equal to those of the method for
+// few rows, and the number of rows may decide between both methods.
 //
 // A phase is some groups of K of a weight tile: they are expanded to bytes once, then every 16 rows
-// are multiplied with them, and their sums, still near, are added up by vectors.
+// are multiplied by them, and vectors add their sums, which are still in the cache, to the outputs.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -19,24 +19,25 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// Of a pass: rows, and bytes of them that stay in the second cache while weight tiles stream by.
+// The rows of a pass, and their bytes, which stay in the second-level cache while weight tiles
+// stream through it.
 constexpr int kBytePassRows = 512;
 constexpr int kBytePassBytes = 640 << 10;
-constexpr int kByteTiles = 16;       // whose sums are parked from one part of K to the next
-constexpr int kSumsBytes = 8 << 10;  // of a phase, which stay in the first cache
-constexpr int kRowsAtOnce = 4;       // whose sums are added up together
+constexpr int kByteTiles = 16;       // tiles whose sums are parked between parts of K
+constexpr int kSumsBytes = 8 << 10;  // sums of a phase, which stay in the first-level cache
+constexpr int kRowsAtOnce = 4;       // rows whose sums are added together
 constexpr int kSumsOfTile = kTileRows * kWidth;
 
 template <typename Weights>
 constexpr int kPhaseGroups = kSumsBytes / (2 * Weights::kProducts * kSumsOfTile * 4);
 
-// Of scratch: parked sums, the sums of a phase, its weights.
+// The scratch consists of parked sums, the sums of a phase, and its weights.
 constexpr int kByteParkedFloats = kByteTiles * kBytePassRows * kGroupTileColumns;
 template <typename Weights>
 constexpr int kByteScratch = kByteParkedFloats * 4 + kSumsBytes +
                              kPhaseGroups<Weights> * sizeof(ByteGroup<Weights::kProducts>);
 
-// Sums kSums and the one after it = 16 rows at x times two neighbouring tiles of bytes.
+// Computes sums kSums and kSums + 1 = 16 rows at x times two neighbouring tiles of bytes.
 template <typename Weights, int kSums, int kX>
 PB_INLINE void multiply_two(const int8_t* x, int64_t x_stride,
                             const ByteGroup<Weights::kProducts>& w, int first) {
@@ -65,8 +66,8 @@ PB_INLINE void store_two(int32_t* sums) {
   tile_store<kSums + 1>(sums + kSumsOfTile, kLineBytes);
 }
 
-// sums (groups, 2, kProducts, 16 rows, 16) of the groups of a phase, for 16 rows at x. They are
-// stored while the next ones are under way.
+// Computes sums (groups, 2, kProducts, 16 rows, 16) of the groups of a phase, for 16 rows at x.
+// They are stored while the next ones are computed.
 template <typename Weights>
 inline __attribute__((noinline)) void multiply_phase(const int8_t* x, int64_t x_stride, int groups,
                                                      const ByteGroup<Weights::kProducts>* w,
@@ -90,7 +91,7 @@ inline __attribute__((noinline)) void multiply_phase(const int8_t* x, int64_t x_
   if (i < steps) store_two<2>(sums + 2 * kSumsOfTile);
 }
 
-// Rows of a phase: 16 at most, or some of them.
+// The rows of a phase, at most 16, or some of them.
 struct PhaseRows {
   const int8_t* x;  // first row, first group
   int64_t x_stride;
@@ -108,7 +109,7 @@ struct PhaseRows {
   }
 };
 
-// Prefetches what a phase of `groups` reads of the row 16 below row r.
+// Prefetches the data that a phase of `groups` reads for the row 16 below row r.
 PB_INLINE void prefetch_below(const PhaseRows& rows, int r, int groups) {
   const int8_t* x = rows.x + (r + kTileRows) * rows.x_stride;
   for (int i = 0; i < groups * kGroupSize; i += kLineBytes) __builtin_prefetch(x + i, 0, 3);
@@ -122,7 +123,7 @@ PB_INLINE void prefetch_below(const PhaseRows& rows, int r, int groups) {
   __builtin_prefetch(parked + kWidth, 0, 3);
 }
 
-// Adds a phase's sums of kRows rows to their outputs. sums: of the first of them.
+// Adds a phase's sums of kRows rows to their outputs; `sums` points to those of the first row.
 template <typename Weights, int kRows>
 PB_INLINE void add_rows(const PhaseRows& rows, int groups, const ByteGroup<Weights::kProducts>* w,
                         const int32_t* sums) {
@@ -167,7 +168,7 @@ PB_INLINE void add_rows(const PhaseRows& rows, int groups, const ByteGroup<Weigh
   }
 }
 
-// Of n rows, at most 16.
+// Adds a phase's sums of n rows, at most 16.
 template <typename Weights>
 inline __attribute__((noinline)) void add_phase(const PhaseRows& rows, int n, int groups,
                                                 const ByteGroup<Weights::kProducts>* w,
@@ -179,7 +180,7 @@ inline __attribute__((noinline)) void add_phase(const PhaseRows& rows, int n, in
   for (; r < n; ++r) add_rows<Weights, 1>(rows.from(r), groups, w, sums + r * kWidth);
 }
 
-// Sums 0 to 3 and x 4 and 5 have `rows` rows; weights 6 and 7.
+// Configures the tiles: sums 0 to 3 and x 4 and 5 have `rows` rows; 6 and 7 are weights.
 PB_INLINE void configure_bytes(int rows) {
   const auto n = static_cast<uint8_t>(rows);
   configure_tiles(TileShapes{.row_bytes = {64, 64, 64, 64, kGroupSize, kGroupSize, 64, 64},
@@ -236,7 +237,7 @@ inline void multiply_byte_pass(const GemmArgs& args, const BytePass& pass, float
   }
 }
 
-// Rows [row_begin, row_end) of weight tiles [tile_begin, tile_end), at most kByteTiles.
+// Multiplies rows [row_begin, row_end) by weight tiles [tile_begin, tile_end), at most kByteTiles.
 template <typename Weights>
 inline void byte_tiles(const GemmArgs& args, int tile_begin, int tile_end, int row_begin,
                        int row_end, void* scratch) {

@@ -1,10 +1,10 @@
-// y = x W^T for FP8 weights (cpu/weights/pack_fp8.h) on the tile unit (Intel AMX), for some packed
-// weight tiles and some rows of bf16.
+// y = x W^T for FP8 weights (cpu/weights/pack_fp8.h) on AMX, for some packed weight tiles and some
+// rows of bf16.
 //
-// Every e4m3 number is one of bf16: a block of 128 k's is expanded without rounding, multiplied by
-// tdpbf16ps (gemm-inl.h says in which order) into sums that start at zero, and what it adds to an
-// output is fma(its sum, scale, output), blocks in ascending order. Rows of any number go through
-// the same instructions.
+// bf16 holds every e4m3 number exactly: a block of 128 numbers of k is expanded without rounding,
+// and multiplied by tdpbf16ps (gemm-inl.h describes the order) into sums that start at zero. A
+// block adds fma(its sum, scale, output) to an output, in ascending order of blocks. Any number of
+// rows uses the same instructions.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -23,17 +23,17 @@ constexpr int kFp8Steps = kFp8BlockSize / kStepK;
 constexpr int kAmxFp8Scales = kAmxColumns * 4;
 constexpr int kAmxFp8Bytes = kAmxFp8Scales + kAmxColumns * kFp8BlockSize;
 
-// Of scratch: parked outputs, the sums of a block of K, its weights.
+// The scratch consists of parked outputs, the sums of a block of K, and its weights.
 constexpr int kFp8SumFloats = 4 * kTileFloats;
 constexpr int kFp8Scratch = (kParkedFloats + kFp8SumFloats) * 4 + kFp8Steps * kStepNumbers * 2;
 
-// The bf16 bits of the bytes below 8, which have no leading one: that many times 2^-9.
+// The bf16 bits of the bytes below 8, which are subnormal: byte * 2^-9.
 alignas(64) constexpr uint16_t kBf16OfSmall[32] = {0,      0x3b00, 0x3b80, 0x3bc0,
                                                    0x3c00, 0x3c20, 0x3c40, 0x3c60};
 
-// 32 e4m3 numbers as bf16.
+// Returns 32 e4m3 numbers as bf16.
 PB_INLINE __m512i expand_fp8(__m256i bytes) {
-  constexpr int kBiases = (127 - 7) << 7;  // of bf16 above that of e4m3
+  constexpr int kBiases = (127 - 7) << 7;  // difference of the exponent biases of bf16 and e4m3
   constexpr int kAOrBAndC = 0xf8;
   const __m512i wide = _mm512_cvtepi8_epi16(bytes);
   const __m512i magnitude = _mm512_and_si512(wide, _mm512_set1_epi16(0x7f));
@@ -46,7 +46,7 @@ PB_INLINE __m512i expand_fp8(__m256i bytes) {
                                    kAOrBAndC);
 }
 
-// to (kFp8Steps * 16, 32, 2) = the numbers of a block, which come from memory.
+// to (kFp8Steps * 16, 32, 2) = the numbers of a block, which comes from memory.
 inline __attribute__((noinline)) void expand_fp8_block(const uint8_t* block, uint16_t* to) {
   for (int line = 0; line < kAmxFp8Scales; line += 64) prefetch_ahead(block + line);
   const uint8_t* from = block + kAmxFp8Scales;
@@ -58,7 +58,7 @@ inline __attribute__((noinline)) void expand_fp8_block(const uint8_t* block, uin
   }
 }
 
-// Adds the sums of a block, of `rows` rows (at most kPairRows), to their outputs.
+// Adds the sums of a block to the outputs of `rows` rows, at most kPairRows.
 inline __attribute__((noinline)) void add_fp8_sums(const BlockSums& out, const float* scales,
                                                    const float* sums, int rows) {
   const Vec scale[2] = {load(scales), load(scales + kWidth)};
@@ -72,13 +72,13 @@ inline __attribute__((noinline)) void add_fp8_sums(const BlockSums& out, const f
   }
 }
 
-// Steps of a pass are blocks of K here.
+// The steps of the pass are blocks of K here.
 inline void multiply_fp8_pass(const GemmArgs& args, const AmxPass& pass, float* scratch) {
   const int n_blocks = args.n_in / kFp8BlockSize;
   const int64_t x_bytes = args.x_stride * 2;
   float* sums = scratch + kParkedFloats;
   auto* expanded = reinterpret_cast<uint16_t*>(sums + kFp8SumFloats);
-  int configured = 0;  // rows that tiles have the shapes of
+  int configured = 0;  // rows of the configured tiles
   for (int tile = pass.tile_begin; tile < pass.tile_end; ++tile) {
     const uint8_t* w = static_cast<const uint8_t*>(args.weights) +
                        static_cast<int64_t>(tile) * n_blocks * kAmxFp8Bytes;
@@ -117,7 +117,7 @@ inline void multiply_fp8_pass(const GemmArgs& args, const AmxPass& pass, float* 
   }
 }
 
-// Rows [row_begin, row_end) of weight tiles [tile_begin, tile_end), at most kAmxTiles.
+// Multiplies rows [row_begin, row_end) by weight tiles [tile_begin, tile_end), at most kAmxTiles.
 inline void fp8_tiles(const GemmArgs& args, int tile_begin, int tile_end, int row_begin,
                       int row_end, void* scratch) {
   const int n_blocks = args.n_in / kFp8BlockSize;

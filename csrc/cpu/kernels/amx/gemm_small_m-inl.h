@@ -1,9 +1,9 @@
-// Up to 64 rows times int4 weights on the tile unit, with weights as the first operand of a product
-// and rows as the second: sums are (columns, rows).
+// Up to 64 rows times int4 weights on AMX, with weights as the first operand of a product and rows
+// as the second: sums are (columns, rows).
 //
-// The weights come from memory and are expanded on the way, which takes longer than all else, and
-// lines of one column are expanded faster than pairs of k (Int4Lines). The products and the order
-// of their sums are those of amx/gemm-inl.h, so that a row's bits do not hang on the way taken.
+// The weights come from memory and are expanded first, which is the bottleneck, and lines of one
+// column are expanded faster than pairs of k (Int4Lines). The products and the order of their sums
+// are those of amx/gemm-inl.h, so that a row's bits do not depend on the choice of method.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// Bytes ahead that a stream of weights is prefetched into the first cache. Where steps are as short
-// as these, prefetching into the second cache before that makes them longer.
+// The distance in bytes of prefetches of a stream of weights into the first-level cache. A step is
+// so short that additional prefetches into the second-level cache would slow it down.
 constexpr int kLinesAhead = 3072;
-constexpr int kSmallM = 64;             // up to which this way is the faster one
-constexpr int kPairsBytes = 576 << 10;  // of rows that stay in the second cache
-constexpr int kTurns = 4;               // steps of expanded weights that take turns
+constexpr int kSmallM = 64;             // greatest number of rows for which this method is faster
+constexpr int kPairsBytes = 576 << 10;  // bytes of rows that stay in the second-level cache
+constexpr int kTurns = 4;               // steps of expanded weights, used in turn
 
-// Transposes 16 x 16 numbers of 32 bits: those of `rows` rows, into lines of so many numbers that
-// are `to_bytes` apart.
+// Transposes 16 x 16 numbers of 32 bits: the input has `rows` rows, and the output has lines of
+// `rows` numbers that are `to_bytes` apart.
 inline __attribute__((noinline)) void transpose(const void* from, int64_t from_bytes, int rows,
                                                 void* to, int to_bytes) {
   const __mmask16 lanes = first_lanes(rows);
@@ -64,18 +64,19 @@ inline __attribute__((noinline)) void transpose(const void* from, int64_t from_b
   }
 }
 
-// Rows of x in pairs of k, (steps, blocks of 16 rows, 16, rows of a block, 2), and where they lie.
+// Rows of x in pairs of k, (steps, blocks of 16 rows, 16, rows of a block, 2).
 struct RowPairs {
   const char* data;
   int blocks;
-  int line;  // bytes of a pair of the rows of a block
+  int line;  // bytes of one pair of k of a block's rows
 
   int step() const { return blocks * kTileRows * line; }
 };
 
-// Of at most kPairRows rows at x, some steps.
+// Interleaves some steps of at most kPairRows rows at x.
 inline RowPairs pair_rows(const uint16_t* x, int64_t x_stride, int rows, int steps, char* to) {
-  if (rows == 1) return {reinterpret_cast<const char*>(x), 1, 4};  // lies in pairs as it is
+  // A single row already consists of pairs.
+  if (rows == 1) return {reinterpret_cast<const char*>(x), 1, 4};
   RowPairs pairs{to, rows > kTileRows ? 2 : 1, rows < kTileRows ? rows * 4 : 64};
   for (int s = 0; s < steps; ++s) {
     for (int row = 0; row < rows; row += kTileRows) {
@@ -87,14 +88,15 @@ inline RowPairs pair_rows(const uint16_t* x, int64_t x_stride, int rows, int ste
   return pairs;
 }
 
-// Of scratch: parked sums, rows in pairs, and the steps of expanded weights of two tiles.
+// The scratch consists of parked sums, rows in pairs, and the steps of expanded weights of two
+// tiles.
 template <int kMostTiles>
 constexpr int kSmallMParkedFloats = kMostTiles * kSmallM * kAmxColumns;
 template <int kMostTiles>
 constexpr int kSmallMScratch =
     kSmallMParkedFloats<kMostTiles> * 4 + kPairsBytes + 2 * kTurns * kStepNumbers * 2;
 
-// Some steps of K of one weight tile, or of two neighbours, with one block of 16 rows or two.
+// Some steps of K of one weight tile, or of two neighbours, with one or two blocks of 16 rows.
 struct SmallMBlock {
   const uint8_t* w;    // first step
   int64_t tile_bytes;  // to the next weight tile
@@ -106,8 +108,8 @@ struct SmallMBlock {
   uint16_t* expanded;
 };
 
-// Sums 0 and 1 are those of the first weight tile and block of rows, 2 and 3 of the second tile or
-// block, weights 4 and 5, rows 6 and 7.
+// Configures the tiles: 0 and 1 are the sums of the first weight tile and block of rows, 2 and 3
+// those of the second tile or block, 4 and 5 are weights, 6 and 7 are rows.
 PB_INLINE void configure_small_m(int rows) {
   const int above = rows < kTileRows ? rows : kTileRows;
   const int below = rows > kTileRows ? rows - kTileRows : above;
@@ -119,14 +121,15 @@ PB_INLINE void configure_small_m(int rows) {
 template <int kTiles, int kBlocks>
 inline __attribute__((noinline)) void multiply_small_m_block(const SmallMBlock& b) {
   static_assert(kTiles * kBlocks <= 2);
-  constexpr bool kFour = kTiles * kBlocks == 2;  // accumulators, or two
+  constexpr bool kFour = kTiles * kBlocks == 2;  // true for four accumulators, false for two
   alignas(64) float scales[kTiles][2][kAmxColumns];
   const auto expand = [&](int tile, int step) {
     const uint8_t* from = b.w + tile * b.tile_bytes + step * int64_t{Int4Expansion::kStepBytes};
     if (step + 1 < b.steps) {
       Int4Lines::load_scales(from + Int4Expansion::kStepBytes, scales[tile][(step + 1) % 2]);
     }
-    // Two tiles that take turns are two streams, each followed by what lies behind the other.
+    // Two tiles are two streams that are read in turn. At the end of its tile, a stream prefetches
+    // the data after the other stream's tile.
     const bool ends = kTiles == 2 && from + kLinesAhead >= b.w + (tile + 1) * b.tile_bytes;
     const uint8_t* ahead = from + kLinesAhead + (ends ? b.tile_bytes : 0);
     prefetch_line<1>(ahead);
@@ -168,7 +171,8 @@ inline __attribute__((noinline)) void multiply_small_m_block(const SmallMBlock& 
   park_tiles(b.parked, kFour);
 }
 
-// y (=|+=) the parked sums of some neighbouring weight tiles, or of one and two blocks of rows.
+// y (=|+=) the parked sums of some neighbouring weight tiles, or of one tile and two blocks of
+// rows.
 inline void write_small_m(const GemmArgs& args, int row_begin, int rows, int tile, int tiles,
                           float* parked) {
   for (int i = 0; i < tiles; ++i) {
@@ -193,9 +197,9 @@ PB_INLINE void multiply_small_m_block(const SmallMBlock& b, int tiles) {
   }
 }
 
-// Rows [row_begin, row_end), at most kSmallM, of weight tiles [tile_begin, tile_end), at most
-// kMostTiles. More than kPairRows rows pass over a tile one block after the other, each expanding
-// it again: it comes from memory once.
+// Multiplies rows [row_begin, row_end), at most kSmallM, by weight tiles [tile_begin, tile_end), at
+// most kMostTiles. More than kPairRows rows are multiplied block after block, and each block
+// expands the tile again, which comes from memory only once.
 template <int kMostTiles>
 inline void multiply_small_m(const GemmArgs& args, int tile_begin, int tile_end, int row_begin,
                              int row_end, float* parked) {

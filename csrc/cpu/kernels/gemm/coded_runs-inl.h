@@ -1,4 +1,4 @@
-// Reads a coded tile of bf16 weights (cpu/weights/pack_coded.h), run by run.
+// Reads a compressed tile of bf16 weights (cpu/weights/pack_coded.h), run by run.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ constexpr int kRunVectors = 4;
 constexpr int kCodedRun = kRunVectors * 2 * kWidth;  // numbers
 constexpr int kCodedBytes = coded_run_bytes(kCodedRun);
 
-// Where decoding of a tile has come to.
+// The position in a tile that is being decompressed.
 struct CodedCursor {
   const uint8_t* high_bytes;
   const CodedPatch* patch;
@@ -30,7 +30,7 @@ PB_INLINE CodedCursor begin_coded(const GemmArgs& args, int tile) {
           at + head->runs_at};
 }
 
-// Puts in place the high bytes of the next n runs that have no codes.
+// Patches the high bytes of the next n runs that have no codes.
 template <int n>
 PB_INLINE void patch_runs(CodedCursor& at, uint16_t* numbers) {
   for (; at.patch->run < at.run + n; ++at.patch) {

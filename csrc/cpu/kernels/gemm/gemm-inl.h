@@ -1,8 +1,8 @@
 // y = x W^T for one packed weight tile of plain numbers and some rows.
 //
-// One accumulator per output; k ascends; every step is one fma (mul and add in the scalar target)
-// or one dot product of a bf16 pair. That chain is the same whatever the number of rows, the
-// register block they fall in and the blocks of K, at whose borders accumulators are parked in f32,
+// An output has one accumulator; k ascends; every step is one fma (mul and add in the scalar
+// target) or one dot product of a bf16 pair. This chain does not depend on the number of rows, on
+// their register block, or on the blocks of K, at whose borders accumulators are parked in f32,
 // exactly.
 #pragma once
 
@@ -20,9 +20,9 @@ namespace {
 constexpr int kTileVectors = 4;
 constexpr int kTileColumns = kTileVectors * kWidth;
 constexpr int kMaxRows =
-    kRegisters == 32 ? 6 : 3;  // of a register block: its chains fill the registers
-// Bytes of a tile that a block of K takes: few, so that it stays in the first cache, where few rows
-// pass over it; more where many do and parking their sums would cost as much.
+    kRegisters == 32 ? 6 : 3;  // rows of a register block, whose chains fill the registers
+// The bytes of a tile per block of K. A small block stays in the first-level cache for few rows. A
+// large block is better for many rows, for which parking the sums would cost as much.
 constexpr int kSmallBlock = 8192;
 constexpr int kLargeBlock = 131072;
 constexpr int kManyRows = 64;
@@ -63,7 +63,7 @@ struct F32Product {
   }
 };
 
-// bf16 operands that are expanded to f32: the even one of a pair first, then the odd one.
+// bf16 operands that are expanded to f32, first the even number of a pair and then the odd one.
 struct ExpandedBf16Product {
   using Number = uint16_t;
   using Operand = float;
@@ -74,8 +74,8 @@ struct ExpandedBf16Product {
                              Vec (&sum)[kRows][kTileVectors]) {
 #pragma GCC unroll 2
     for (int parity = 0; parity < 2; ++parity) {
-      // Read again for each: both halves of a tile row are more than the registers hold. Of the
-      // columns of one half they hold one vector, beside all sums and all rows' numbers.
+      // Reloads the tile row for each parity, because both halves do not fit the registers. With
+      // all sums and the rows' numbers, there is room for one vector of the columns of a half.
       forget(w);
       Vec b[kRows];
 #pragma GCC unroll 6
@@ -125,19 +125,19 @@ struct Bf16Product {
 using Bf16Product = ExpandedBf16Product;
 #endif
 
-// Of weights that are multiplied at once.
+// The bytes of weights that one step multiplies.
 template <typename Product>
 constexpr int kStepBytes =
     kTileColumns * Product::kStep * static_cast<int>(sizeof(typename Product::Number));
 
-// Whether so many rows take no longer than the weights take to come from memory. bf16 that is
-// expanded keeps a core from running ahead far enough, once more rows pass behind the first ones.
+// Returns true if computing `rows` rows is memory-bound. Expanding bf16 limits how far a core runs
+// ahead, if more rows follow the first register block.
 template <typename Product>
 constexpr bool is_quick(int rows) {
   return rows <= kMaxRows || !std::is_same_v<Product, ExpandedBf16Product>;
 }
 
-// What a block of rows does to a tile over a block of K.
+// The arguments of a block of rows times a tile over a block of K.
 template <typename Product>
 struct BlockArgs {
   const typename Product::Number* w;   // first k of the block
@@ -145,7 +145,7 @@ struct BlockArgs {
   int64_t x_stride;
   int n_k;  // a multiple of kStep
   bool prefetches;
-  ptrdiff_t ahead;  // of prefetch_half; 0: not
+  ptrdiff_t ahead;  // distance for prefetch_half; 0: none
   BlockSums sums;
 };
 

@@ -1,7 +1,8 @@
-// y = x W^T for one coded tile of bf16 weights (cpu/weights/pack_coded.h) and some rows.
+// y = x W^T for one compressed tile of bf16 weights (cpu/weights/pack_coded.h) and some rows.
 //
-// Numbers are put together exactly and multiplied as those of plain bf16 tiles are: the same bits.
-// The first rows to pass decode them as they come from memory, for others a block of K at a time.
+// Numbers are decompressed exactly and multiplied like those of plain bf16 tiles, with the same
+// bits. The first rows decompress them as they arrive from memory, and for the other rows a block
+// of K at a time.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -20,14 +21,14 @@ struct CodedScratch {
   alignas(64) uint16_t numbers[kLargeBlock / sizeof(uint16_t)];
 };
 
-// Whether registers suffice to decode and multiply so many rows in one loop, and to multiply
-// numbers out of those that they were decoded in.
+// True if there are enough registers to decompress and multiply kRows rows in one loop, and to
+// multiply directly from the registers of the decompressed numbers.
 template <int kRows>
 constexpr bool kDecodesBeside = kRegisters == 32 || kRows <= 2;
 template <int kRows>
 constexpr bool kMultipliesDecoded = kBf16Products || kRows <= 2;
 
-// sum += a run times the same of each row.
+// sum += a run times the same numbers of each row.
 template <int kRows>
 PB_INLINE void add_run_products(const Pairs (&run)[kTileVectors], const Bf16Product::Operand* x,
                                 int64_t stride, Vec (&sum)[kRows][kTileVectors]) {
@@ -48,11 +49,12 @@ PB_INLINE void add_run_products(const Pairs (&run)[kTileVectors], const Bf16Prod
 #endif
 }
 
-// The next a.n_k / 2 runs times the same of some rows. kKeeps: writes numbers (runs, kCodedRun).
+// Multiplies the next a.n_k / 2 runs by the same numbers of some rows. With kKeeps, writes numbers
+// (runs, kCodedRun).
 template <bool kKeeps, int kRows>
 inline __attribute__((noinline)) void coded_block(const BlockArgs<Bf16Product>& a, CodedCursor& at,
                                                   uint16_t* numbers) {
-  // Runs that take turns where they are not kept: a store takes its time to be seen.
+  // Runs that are not kept use buffers in turn, because a load directly after the store would wait.
   constexpr int kTurns = 4;
   alignas(64) uint16_t turns[kTurns][kCodedRun];
   Vec sum[kRows][kTileVectors];
@@ -112,11 +114,11 @@ PB_INLINE void decode_and_multiply(BlockArgs<Bf16Product> a, CodedCursor& at, bo
     }
     return;
   }
-  constexpr int kNearK = 32;  // whose numbers stay near until they are multiplied
+  constexpr int kNearK = 32;  // numbers of k that stay in the cache until they are multiplied
   const BlockSums sums = a.sums;
   const int n_k = a.n_k;
   const bool prefetches = a.prefetches;
-  a.prefetches = false;  // the numbers are near
+  a.prefetches = false;  // the numbers are in the cache
   const int step = keeps ? n_k : kNearK;
   for (int k = 0; k < n_k; k += step) {
     a.n_k = n_k - k < step ? n_k - k : step;
@@ -137,7 +139,8 @@ inline void coded_tile(const GemmArgs& args, int tile, int row_begin, int row_en
   const auto k_block = [](int rows) {
     return block_bytes(rows) / static_cast<int>(kTileColumns * sizeof(uint16_t));
   };
-  // Narrow vectors, and what is decoded for other rows too, are not as fast as weights come.
+  // With narrow vectors, or if other rows use the decompressed numbers, the product is not
+  // memory-bound.
   const bool prefetches = args.prefetch_quick || kRegisters == 16 || row_end - row_begin > kMaxRows;
   const auto multiply = [&](const RowBlock& rows) {
     BlockArgs<Bf16Product> block{own->numbers,  x + rows.row * args.x_stride + rows.k,

@@ -1,11 +1,11 @@
 // y = x W^T for one packed tile of FP8 weights (cpu/weights/pack_fp8.h) and some rows rounded to
 // bf16.
 //
-// Of a block of 128 k's each output has one accumulator; k ascends; every step is one fma (mul and
-// add in the scalar target) or, by vdpbf16ps, one dot product of a pair, of numbers that are
-// expanded exactly. What a block adds to an output is fma(its sum, scale, output), blocks in
-// ascending order. The chain is the same whatever the number of rows and where K is cut: at the
-// borders of blocks outputs are parked in f32, exactly.
+// In a block of 128 numbers of k an output has one accumulator; k ascends; every step is one fma
+// (mul and add in the scalar target) or, by vdpbf16ps, one dot product of a pair, of numbers that
+// are expanded exactly. A block adds fma(its sum, scale, output) to an output, in ascending order
+// of blocks. This chain does not depend on the number of rows or on the blocks of K: at their
+// borders outputs are parked in f32, exactly.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -18,7 +18,7 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// Rows lie as those of bf16 weights do, so that both kinds may share them.
+// Rows have the layout of rows for bf16 weights, so that both kinds of weights can share them.
 template <bool kAsBf16>
 struct Fp8Operand {
   using Type = float;
@@ -29,21 +29,21 @@ struct Fp8Operand<true> {
 };
 using Fp8Row = Fp8Operand<kBf16Row == RowFormat::kBf16>::Type;
 
-// Bytes of a block of K of a tile.
+// The bytes of a block of K of a tile.
 constexpr int kFp8Scales = kTileColumns * static_cast<int>(sizeof(float));
 constexpr int kFp8Bytes = kFp8Scales + kTileColumns * kFp8BlockSize;
 
-// What multiplies numbers that are expanded once for many rows.
+// The product for numbers that are expanded once for many rows.
 #ifdef __AVX512BF16__
 using Fp8Product = Bf16Product;
 constexpr int kFewestFp8Rows = kMaxRows + 1;
 #else
 using Fp8Product = F32Product;
-// Wider vectors expand beside what they multiply.
+// Wider vectors expand numbers while they multiply.
 constexpr int kFewestFp8Rows = kWidth == 8 ? 24 : 1 << 30;
 #endif
 
-// The sums that a thread parks, and the numbers of a block of K.
+// A thread's parked sums, and the numbers of a block of K.
 struct Fp8Scratch {
   alignas(64) float parked[kRowChunk * kTileColumns];
   alignas(64) Fp8Product::Number numbers[kFp8BlockSize * kTileColumns];
@@ -64,7 +64,7 @@ struct Fp8BlockArgs {
 };
 
 #ifdef __AVX512BF16__
-// sum += a pair of k's, by vdpbf16ps.
+// sum += the products of a pair of k, by vdpbf16ps.
 template <int kRows>
 PB_INLINE void fp8_step(const uint8_t* w, const Fp8Row* x, int64_t stride,
                         Vec (&sum)[kRows][kTileVectors]) {
@@ -77,13 +77,13 @@ PB_INLINE void fp8_step(const uint8_t* w, const Fp8Row* x, int64_t stride,
   add_column_products(column, x, stride, sum);
 }
 #else
-// sum += a pair of k's: the even one first, then the odd one.
+// sum += the products of a pair of k, first the even number and then the odd one.
 template <int kRows>
 PB_INLINE void fp8_step(const uint8_t* w, const Fp8Row* x, int64_t stride,
                         Vec (&sum)[kRows][kTileVectors]) {
 #pragma GCC unroll 2
   for (int parity = 0; parity < 2; ++parity) {
-    forget(w);  // read again for each, as by ExpandedBf16Product
+    forget(w);  // reloaded for each parity, as in ExpandedBf16Product
     Vec column[kTileVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kTileVectors; ++v) {
@@ -143,7 +143,7 @@ inline __attribute__((noinline)) void fp8_block(const Fp8BlockArgs& a) {
   }
 }
 
-// to (pairs of k, columns, 2), or (k, columns) in f32, = kFp8Fraction-ths of a block's numbers.
+// to (pairs of k, columns, 2), or (k, columns) in f32, = a block's numbers divided by kFp8Fraction.
 inline __attribute__((noinline)) void expand_fp8_tile(const uint8_t* block,
                                                       Fp8Product::Number* to) {
   const uint8_t* w = block + kFp8Scales;
@@ -163,7 +163,8 @@ inline __attribute__((noinline)) void expand_fp8_tile(const uint8_t* block,
   }
 }
 
-// What a block of expanded numbers adds to some rows. x: first row, at the block.
+// Adds the products of a block of expanded numbers to some rows; x points to the first row at the
+// block.
 template <int kRows>
 inline __attribute__((noinline)) void expanded_fp8_block(const Fp8Product::Number* numbers,
                                                          const uint8_t* scales,
@@ -178,7 +179,8 @@ inline __attribute__((noinline)) void expanded_fp8_block(const Fp8Product::Numbe
   scale_fp8_sums(scales, sum, sums);
 }
 
-// The product of a tile and at most kRowChunk rows; fresh: the first ones to pass over it.
+// Multiplies a tile by at most kRowChunk rows; `fresh` is true for the first rows that read the
+// tile.
 inline void expanded_fp8_tile(const GemmArgs& args, int tile, int row_begin, int row_end,
                               bool fresh, Fp8Scratch* scratch) {
   const int n_blocks = args.n_in / kFp8BlockSize;
@@ -189,7 +191,7 @@ inline void expanded_fp8_tile(const GemmArgs& args, int tile, int row_begin, int
     expand_fp8_tile(w, scratch->numbers);
     int part = 0;
     for_even_groups<kMaxRows>(row_begin, row_end, [&]<int kRows>(int row) {
-      // Each block of rows asks for a part of the weights that are next.
+      // Each block of rows prefetches a part of the next weights.
       if (fresh) prefetch_part(w + kFp8Bytes, kFp8Bytes, part++, n_parts);
       float* const parked = scratch->parked + (row - row_begin) * kTileColumns;
       expanded_fp8_block<kRows>(

@@ -1,10 +1,11 @@
 // y = x W^T for one packed tile of quantised weights and some rows of quantised activations.
 //
-// In a group of 32 along K the products of whole numbers are summed exactly; what a group adds to
-// an output is fma(float(sum), weight scale * activation scale, output), group after group. Weights
-// lie a zero point above their value, so that they are the unsigned operand of vpdpbusd: the exact
-// sum starts where that is taken back, by the sum of the row's whole numbers. The zero point is one
-// of the format, or a byte of each column and group. Tiles: cpu/weights/group_tiles.h.
+// In a group of 32 along K the products of whole numbers are summed exactly. A group adds
+// fma(float(sum), weight scale * activation scale, output) to an output, in order of groups.
+// Weights are stored with a zero point added, so that they are the unsigned operand of vpdpbusd:
+// the exact sum starts with a term, computed from the sum of the row's whole numbers, that cancels
+// the zero point. The zero point is a constant of the format, or a byte for each column and group.
+// cpu/weights/group_tiles.h describes the tiles.
 #pragma once
 
 #include <bit>
@@ -24,18 +25,19 @@ namespace {
 
 constexpr int kGroupTileVectors = kRegisters == 32 ? 2 : 1;
 constexpr int kGroupTileColumns = kGroupTileVectors * kWidth;
-// Bytes of a tile that a block of K takes where several blocks of rows pass over it.
+// The bytes of a tile per block of K, if several blocks of rows read it.
 constexpr int kGroupBlock = 65536;
 constexpr int kQuadBytes = 4 * kGroupTileColumns;
-// Steps of a half of a group, four k's each.
+// The steps of a half of a group, with four numbers of k each.
 constexpr int kStepsOfHalf = kGroupSize / 2 / 4;
 
-// Codes of kBits as cpu/weights/group_tiles.h has them, from whose planes numbers() takes the codes
-// of k = 16 half + 4 j on, of the columns of one vector. w: the codes of the group.
+// Codes of kBits in the layout of cpu/weights/group_tiles.h. numbers() returns, for the columns of
+// one vector, the codes of four numbers of k from 16 half + 4 j on; w points to the codes of the
+// group.
 template <int kBits>
 struct Codes {
   static constexpr int kRowsOfQuads = kBits;
-  // Steps whose products sums of 16 bits can hold: of two products each of a code and 128.
+  // The steps whose products a sum of 16 bits can hold; a step adds two products of a code and 128.
   static constexpr int kNarrowSteps = kBits <= 4 ? 8 : kBits == 5 ? 4 : 2;
 
   static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
@@ -48,7 +50,7 @@ struct Codes {
       const Quads high = load_quads(w + half * kQuadBytes);
       return or_quads(Codes<4>::numbers(w + 2 * kQuadBytes, half, j),
                       masked_shift(high, 4 - 2 * j, 0x30));
-    } else {  // one bit above 2 or 4
+    } else {  // one bit above 2 or 4 bits
       static_assert(kBits == 3 || kBits == 5);
       constexpr int kLow = kBits - 1;
       return or_quads(Codes<kLow>::numbers(w + kQuadBytes, half, j),
@@ -57,12 +59,12 @@ struct Codes {
   }
 };
 
-// How kernels take the numbers of a format: a specialisation for each, of which
-// targets/formats-inl.h derives the product.
+// The access to the numbers of a format, specialised for each format. targets/formats-inl.h derives
+// the product from it.
 template <typename Format>
 struct WeightsOf;
 
-// f16 scales of a group.
+// The f16 scales of a group.
 struct F16Scales {
   static constexpr int kScaleBytes = kGroupTileColumns * 2;
   static PB_INLINE Vec scale(const uint8_t* w, int v) {
@@ -73,14 +75,15 @@ struct F16Scales {
 struct Int8Weights : F16Scales {
   static constexpr int16_t kZeroPoint = 128;
   static constexpr int kRowsOfQuads = 8;
-  // Rows of a register block: their whole sums and their float sums fill the registers.
+  // The rows of a register block, whose whole sums and float sums fill the registers.
   static constexpr int kMaxRows = kByteProducts || kSignedBytes ? 6 : 4;
   using Sum = WholeByteSums;
-  // The bytes of a vector's columns of four k's, of the group's from 16 half + 4 j on.
+  // Returns the bytes of a vector's columns for four numbers of k, from number 16 half + 4 j of the
+  // group on.
   static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
     return load_quads(w + (half * kRowsOfQuads / 2 + j) * 4 * kGroupTileColumns);
   }
-  // sums[r][v] += quads of row j times those of each row of x, which starts at the group.
+  // sums[r][v] += fours of row j times those of each row of x, which starts at the group.
   template <int kRows>
   static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,
                              Sum (&sums)[kRows][kGroupTileVectors]) {
@@ -136,7 +139,7 @@ struct Int4Weights : F16Scales {
 };
 
 struct Int4ZpWeights : Int4Weights {
-  static constexpr int16_t kZeroPoint = 0;  // lies in the tile
+  static constexpr int16_t kZeroPoint = 0;  // the zero points are in the tile
 };
 
 template <>
@@ -146,19 +149,20 @@ struct WeightsOf<Int4> : Int4Weights {};
 template <>
 struct WeightsOf<Int4Zp> : Int4ZpWeights {};
 
-// Whether the zero points of columns follow their scales.
+// True if the zero points of columns follow their scales.
 template <typename Weights>
 constexpr bool kStoresZeros = Weights::kZeroPoint == 0;
 template <typename Weights>
 constexpr int kFactorBytes = Weights::kScaleBytes + (kStoresZeros<Weights> ? kGroupTileColumns : 0);
-// Steps of a group; rows of quads beyond them hold what all of them read.
+// The steps of a group. Rows of fours beyond them contain data that all steps read.
 template <typename Weights>
 constexpr int kGroupSteps = Weights::kRowsOfQuads;
 template <typename Weights>
 constexpr int kGroupBytes = kFactorBytes<Weights> + Weights::kRowsOfQuads * 4 * kGroupTileColumns;
 
-// Formats whose blocks are several groups begin a block with numbers that the groups share: their
-// weights have kSharedBytes and kGroupsOfBlock, and scale() takes the address of both.
+// Weights whose blocks have several groups. A block starts with numbers that its groups share: the
+// weights have kSharedBytes and kGroupsOfBlock, and scale() takes the addresses of both the block
+// and the group.
 template <typename Weights>
 concept SharesScales = requires { Weights::kSharedBytes; };
 template <typename Weights>
@@ -173,7 +177,7 @@ template <typename Weights>
 constexpr int kBlockBytes =
     kSharedOfBlock<Weights> + kGroupsInBlock<Weights> * kGroupBytes<Weights>;
 
-// The scales of group g of a block, of vector v of the columns. w: of the group.
+// Returns the scales of a group in a block for vector v of the columns; w points to the group.
 template <typename Weights>
 PB_INLINE Vec group_scale(const uint8_t* block, const uint8_t* w, int v) {
   if constexpr (SharesScales<Weights>) {
@@ -183,7 +187,7 @@ PB_INLINE Vec group_scale(const uint8_t* block, const uint8_t* w, int v) {
   }
 }
 
-// Group g of a tile, and the block that it belongs to.
+// Return the block that contains group g of a tile, and the group itself.
 template <typename Weights>
 PB_INLINE const uint8_t* block_of_group(const uint8_t* tile, int g) {
   return tile + static_cast<size_t>(g / kGroupsInBlock<Weights>) * kBlockBytes<Weights>;
@@ -194,12 +198,12 @@ PB_INLINE const uint8_t* group_at(const uint8_t* tile, int g) {
          g % kGroupsInBlock<Weights> * kGroupBytes<Weights>;
 }
 
-// Whether products are those of numbers without a zero point.
+// True if the zero point is removed from the numbers before they are multiplied.
 template <typename Weights>
 constexpr bool kHasZeroTaken = kSignedBytes && std::is_same_v<typename Weights::Sum, WholeByteSums>;
 
-// What takes back what zero points, those of vector v of the group at w, add to the products with a
-// row's group.
+// Returns the term that cancels the contribution of zero points, those of vector v of the group at
+// w, to the products with a row's group.
 template <typename Weights>
 PB_INLINE Ints zero_point_products(const uint8_t* w, int v, const RowGroup& group) {
   if constexpr (kStoresZeros<Weights>) {
@@ -221,7 +225,7 @@ struct GroupBlockArgs {
   int64_t group_stride;
   int n_groups;
   bool prefetches;
-  ptrdiff_t ahead;  // of prefetch_half; 0: not
+  ptrdiff_t ahead;  // distance for prefetch_half; 0: none
   BlockSums sums;
 };
 
@@ -263,12 +267,14 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
         Weights::step(w + kFactorBytes<Weights> + j * 4 * kGroupTileColumns, j, x, a.x_stride,
                       whole);
       };
-      if constexpr (kRows == 1 && kNarrowSums) {  // waits for memory: short code sees further ahead
+      // Memory-bound: with short code the CPU runs further ahead.
+      if constexpr (kRows == 1 && kNarrowSums) {
 #pragma GCC unroll 2
         for (int j = 0; j < kGroupSteps<Weights>; ++j) step(j);
 #ifdef __ARM_FEATURE_MATMUL_INT8
       } else if constexpr (kRows > 1 && HasNumbers<Weights>) {
-        constexpr int kNumbers = Weights::kRowsOfQuads * 4 * kGroupTileColumns;  // end the group
+        // The last bytes of the group.
+        constexpr int kNumbers = Weights::kRowsOfQuads * 4 * kGroupTileColumns;
         PairSums pairs(whole);
         pairs.template add<Weights>(w + kGroupBytes<Weights> - kNumbers, 0, x, a.x_stride);
         pairs.template add<Weights>(w + kGroupBytes<Weights> - kNumbers, 1, x, a.x_stride);
@@ -313,14 +319,15 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
   }
 }
 
-// The product of weights in groups: blocks of K are groups, or blocks of groups.
+// The product of weights in groups; blocks of K are groups, or blocks of groups.
 template <typename Weights>
 struct GroupProduct {
-  static constexpr int kLength = kGroupsInBlock<Weights> * kGroupSize;  // of a block of K
+  // Numbers of k per block of K.
+  static constexpr int kLength = kGroupsInBlock<Weights> * kGroupSize;
   static constexpr int kBytes = kBlockBytes<Weights>;
   static constexpr int kMaxRows = Weights::kMaxRows;
-  // Whether so many rows take no longer than the weights take to come from memory: of int8 all, or
-  // with narrow vectors, which take twice the instructions, two.
+  // True if computing `rows` rows is memory-bound: any row count for int8 on 512-bit vectors, up to
+  // 2 rows on narrower ones (which need twice the instructions), else 1.
   static constexpr bool is_quick(int rows) {
     return rows == 1 || (std::is_base_of_v<Int8Weights, Weights> && (kWidth == 16 || rows == 2));
   }

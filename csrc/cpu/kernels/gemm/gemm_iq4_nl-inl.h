@@ -1,5 +1,6 @@
 // y = x W^T for one packed tile of IQ4_NL weights (cpu/weights/pack.h) and some rows of quantised
-// activations, as in gemm_groups-inl.h: a code's whole number of eight bits is looked up by it.
+// activations, as in gemm_groups-inl.h. A look-up replaces each code by its whole number of eight
+// bits.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -10,7 +11,7 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// The numbers of the codes, and the zero point.
+// The numbers of the codes plus the zero point.
 struct Iq4NlBytes {
   alignas(16) uint8_t of_codes[16];
 
@@ -29,7 +30,8 @@ struct WeightsOf<Iq4Nl> : F16Scales {
   static constexpr int kMaxRows = kByteProducts ? 6 : 4;
   using Sum = WholeByteSums;
 
-  // The bytes of a vector's columns of four k's, of the group's from 16 half + 4 j on.
+  // Returns the bytes of a vector's columns for four numbers of k, from number 16 half + 4 j of the
+  // group on.
   static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
     return looked_up(kIq4NlBytes.of_codes, Int4Weights::numbers(w, half, j));
   }
@@ -46,7 +48,7 @@ struct WeightsOf<Iq4Nl> : F16Scales {
   }
 };
 
-// IQ4_XS: d for all groups of a super-block, and a signed scale for each.
+// IQ4_XS has one d for all groups of a super-block, and a signed scale for each group.
 template <>
 struct WeightsOf<Iq4Xs> : WeightsOf<Iq4Nl> {
   static constexpr int kSharedBytes = 2 * kGroupTileColumns;

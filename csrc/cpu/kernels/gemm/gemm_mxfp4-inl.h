@@ -1,7 +1,6 @@
-// y = x W^T for one packed tile of MXFP4 weights (cpu/weights/pack_mxfp4.h) and some rows of
-// quantised activations, as in gemm_groups-inl.h: twice a code's number, which is whole, is looked
-// up by its code and multiplied as a byte; half the group's power of two is the scale. Both are
-// exact.
+// y = x W^T for one packed tile of MXFP4 weights (cpu/weights/pack.h) and some rows of quantised
+// activations, as in gemm_groups-inl.h. A look-up replaces each code by twice its number, which is
+// whole and multiplied as a byte; the scale is half the group's power of two. Both are exact.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -11,8 +10,8 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// Sums of the low nibbles' products and of the high ones': in one, those of bytes up to 24 would
-// not fit 16 bits.
+// Separate sums of the low nibbles' products and of the high ones', because a common sum of bytes
+// up to 24 would not fit 16 bits.
 struct SumsOfHalves {
   ByteSums low = no_sums(), high = no_sums();
 };
@@ -38,8 +37,8 @@ PB_INLINE Sum& high_of(Sum& sum) {
 PB_INLINE ByteSums& low_of(SumsOfHalves& sum) { return sum.low; }
 PB_INLINE ByteSums& high_of(SumsOfHalves& sum) { return sum.high; }
 
-// sums[r][v] += numbers of k = 4 j on, those of the low nibbles' half and of the high ones', times
-// those of each row of x, which starts at the group.
+// sums[r][v] += the numbers of k from 4 j on in the low nibbles' half and in the high nibbles'
+// half, times those of each row of x, which starts at the group.
 template <typename Column, typename Sum, int kRows>
 PB_INLINE void add_halves(const Column (&low)[kGroupTileVectors],
                           const Column (&high)[kGroupTileVectors], int j, const int8_t* x,
@@ -56,7 +55,7 @@ PB_INLINE void add_halves(const Column (&low)[kGroupTileVectors],
   }
 }
 
-// Twice the numbers of the codes (kMxfp4Doubles), and the zero point.
+// Twice the numbers of the codes (kMxfp4Doubles) plus the zero point.
 alignas(16) constexpr uint8_t kMxfp4Bytes[16] = {12, 13, 14, 15, 16, 18, 20, 24,
                                                  12, 11, 10, 9,  8,  6,  4,  0};
 
@@ -72,7 +71,8 @@ struct WeightsOf<Mxfp4> {
     return mul(load_powers(w + v * kWidth), set1(0.5f));
   }
 
-  // The bytes of a vector's columns of four k's, of the group's from 16 half + 4 j on.
+  // Returns the bytes of a vector's columns for four numbers of k, from number 16 half + 4 j of the
+  // group on.
   static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
     const Quads both = load_quads(w + j * 4 * kGroupTileColumns);
     return looked_up(kMxfp4Bytes, half == 0 ? low_nibbles(both) : high_nibbles(both));

@@ -1,6 +1,6 @@
 // y = x W^T for one packed tile of Q5_0 weights (cpu/weights/pack.h) and some rows of quantised
-// activations, as in gemm_groups-inl.h: a number is its nibble and its fifth bit, 16 above its
-// value.
+// activations, as in gemm_groups-inl.h. A number is a nibble and a fifth bit, with a zero point of
+// 16.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"

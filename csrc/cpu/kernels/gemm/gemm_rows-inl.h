@@ -1,8 +1,8 @@
-// How the rows of a product pass over a weight tile: what all products share.
+// The loops over rows and blocks of K that all products share.
 //
-// Rows go in register blocks, blocks of rows over blocks of K, so that weights are read from a near
-// cache by all but the first. At the borders of K sums are parked in f32, exactly: no cut changes a
-// bit.
+// Rows are divided into register blocks, and all register blocks are multiplied by a block of K
+// before the next one, so that all but the first read the weights from a near cache. At the borders
+// of blocks of K sums are parked in f32, exactly, so that the division does not change a bit.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-constexpr int kRowChunk = 192;  // rows that pass over a block of K while it is hot
+constexpr int kRowChunk = 192;  // rows that are multiplied by a block of K while it is in the cache
 
-// Bytes of the sums that are parked, for tiles of kColumns.
+// The bytes of parked sums, for tiles of kColumns.
 template <int kColumns>
 constexpr int kScratch = kRowChunk * kColumns * static_cast<int>(sizeof(float));
 
-// Bytes ahead in the tile that are asked for, into the second cache and into the first.
+// The distances in bytes of prefetches in the tile, into the second-level cache and into the first.
 constexpr int kFarPrefetch = 8192;
 constexpr int kNearPrefetch = 2048;
 
@@ -32,9 +32,9 @@ PB_INLINE void prefetch(const void* w, int bytes) {
   }
 }
 
-// prefetch() of kBytes, a part in each of kSteps steps: a dozen lines at once take all fill
-// buffers, and a line that is needed now waits for them. For one row; what computes more between
-// its reads loses more by the order that this asks of the compiler.
+// Does the prefetch() of kBytes in kSteps steps: a dozen lines at once occupy all fill buffers, and
+// a line that is needed now waits for them. Used for one row. Code that computes more between its
+// reads loses more by the fixed order of instructions.
 template <int kBytes, int kSteps>
 PB_INLINE void prefetch_in_step(const uint8_t* w, int step) {
   constexpr int kLines = (kBytes + 63) / 64;
@@ -44,15 +44,16 @@ PB_INLINE void prefetch_in_step(const uint8_t* w, int step) {
     if (line >= kLines) return;
     __builtin_prefetch(w + kFarPrefetch + line * 64, 0, 2);
     __builtin_prefetch(w + kNearPrefetch + line * 64, 0, 3);
-    asm volatile("" ::: "memory");  // compilers gather prefetches otherwise
+    asm volatile("" ::: "memory");  // or else compilers move prefetches together
   }
 }
 
-// Of a step of kBytes: the lines that the second rows to pass ask for, and the others the third.
+// The lines of a step of kBytes that the second register block prefetches; the third one prefetches
+// the rest.
 template <int kBytes>
 constexpr int kHalfLines = (kBytes + 127) / 128;
 
-// Asks for half of what lies `distance` behind a step of kBytes, into the second cache.
+// Prefetches half of the data at `distance` from a step of kBytes, into the second-level cache.
 template <int kBytes>
 PB_INLINE void prefetch_half(const void* w, ptrdiff_t distance) {
 #pragma GCC unroll 9
@@ -61,14 +62,14 @@ PB_INLINE void prefetch_half(const void* w, ptrdiff_t distance) {
   }
 }
 
-// Asks for one part of n_parts of some bytes, into the second cache.
+// Prefetches one of n_parts parts of some bytes, into the second-level cache.
 PB_INLINE void prefetch_part(const uint8_t* from, int bytes, int part, int n_parts) {
   for (int line = 64 * part; line < bytes; line += 64 * n_parts) {
     __builtin_prefetch(from + line, 0, 2);
   }
 }
 
-// Where the sums of a block of rows come from and go to.
+// The source and the destination of the sums of a block of rows.
 struct BlockSums {
   float* parked;  // (rows, columns): sums so far
   bool first;     // block of K: sums start at zero
@@ -80,7 +81,7 @@ struct BlockSums {
   bool add;
 };
 
-// Of rows from `row` on and a tile's columns from `column` on.
+// Returns the sums of rows from `row` on and a tile's columns from `column` on.
 PB_INLINE BlockSums sums_at(const GemmArgs& args, int row, int column, float* parked, bool first,
                             bool last) {
   return {parked,
@@ -109,21 +110,21 @@ PB_INLINE void end_sum(const BlockSums& sums, int columns, int r, int v, Vec sum
   }
 }
 
-// Some rows over a block of K of a tile.
+// Some rows times a block of K of a tile.
 struct RowBlock {
   int row;
   int rows;
   int k;
   int k_end;
-  bool fresh;  // the first rows that pass over these weights, which come from memory
-  bool first;  // of the chunk to pass over this block of K
-  bool alone;  // and the last: the block is all of K
-  // The half of the next block's weights that these rows ask for, while memory has nothing to do: 0
-  // or 1; -1: none.
+  bool fresh;  // true for the first rows that read these weights, from memory
+  bool first;  // true for the first rows of the chunk that read this block of K
+  bool alone;  // true if no other rows follow and the block is all of K
+  // The half of the next block's weights, 0 or 1, that these rows prefetch while memory is idle;
+  // -1: none.
   int half_ahead;
   BlockSums sums;
 
-  // How far behind a step of kBytes lies what prefetch_half is to ask for; 0: nothing is.
+  // Returns the distance for prefetch_half from a step of kBytes; 0 means no prefetch.
   template <int kBytes>
   ptrdiff_t distance_ahead(int n_steps) const {
     if (half_ahead < 0) return 0;
@@ -131,8 +132,8 @@ struct RowBlock {
   }
 };
 
-// Calls block(RowBlock) for blocks of 1 <= rows <= kRows that cover the rows and all of [0, n_k), K
-// in ascending order for every row, where one block of K is long k_block(rows of the chunk).
+// Calls block(RowBlock) for blocks of 1 <= rows <= kRows that cover all rows and all of [0, n_k),
+// with K in ascending order for every row. A block of K has k_block(rows of the chunk) elements.
 // parked: (kRowChunk, kColumns).
 template <int kRows, int kColumns, typename KBlock, typename Block>
 PB_INLINE void for_blocks(const GemmArgs& args, int tile, int row_begin, int row_end, int n_k,
@@ -158,10 +159,11 @@ PB_INLINE void for_blocks(const GemmArgs& args, int tile, int row_begin, int row
   }
 }
 
-// Of products that take tiles one by one. Of many rows, neighbouring tiles are written at one time.
+// The limits of products that process tiles one by one. With many rows, neighbouring tiles are
+// written at the same time.
 constexpr TilesPerCall kTilesPerCall = {16, 1};
 
-// The product of some tiles, by that of one.
+// Computes the product of some tiles by the function for one tile.
 template <void (*kTile)(const GemmArgs&, int tile, int row_begin, int row_end, void* scratch)>
 inline void each_tile(const GemmArgs& args, int tile_begin, int tile_end, int row_begin,
                       int row_end, void* scratch) {

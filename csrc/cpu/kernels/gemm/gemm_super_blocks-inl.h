@@ -22,14 +22,15 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// Weights whose product is that of blocks.
+// Weights that use the product of blocks.
 template <typename Weights>
 concept HasBlocks = requires { Weights::kHasHalves; };
 
-// Factors of a group in vector v of the columns. d, d_min: the f16 numbers that its block begins
-// with. factors: those of the group, which its codes follow.
+// The following structs return the factors of a group for vector v of the columns. d and d_min are
+// the f16 numbers at the start of the block; `factors` points to the group's factors, which precede
+// its codes.
 
-// Q4_K, Q5_K: a scale and a min of 6 bits for each group.
+// Q4_K and Q5_K have a scale and a min of 6 bits for each group.
 struct SuperScaleAndMin {
   static constexpr bool kHasMin = true;
   static constexpr bool kHasHalves = false;
@@ -44,7 +45,7 @@ struct SuperScaleAndMin {
   }
 };
 
-// Q3_K, Q6_K: a signed scale for each half of a group.
+// Q3_K and Q6_K have a signed scale for each half of a group.
 struct SuperHalfScales {
   static constexpr bool kHasMin = false;
   static constexpr bool kHasHalves = true;
@@ -56,7 +57,7 @@ struct SuperHalfScales {
   }
 };
 
-// Q4_1, Q5_1: one group a block, whose d is the scale and whose d_min is added.
+// Q4_1 and Q5_1 have blocks of one group, in which d is the scale and d_min is added.
 struct GroupScaleAndMin {
   static constexpr bool kHasMin = true;
   static constexpr bool kHasHalves = false;
@@ -67,7 +68,8 @@ struct GroupScaleAndMin {
   static PB_INLINE Vec min(Vec d_min, const uint8_t*, int) { return sub(zero(), d_min); }
 };
 
-// Q2_K: for each half of a group a byte, whose low nibble is a scale and whose high one a min.
+// Q2_K has a byte for each half of a group, with a scale in its low nibble and a min in its high
+// nibble.
 struct SuperHalfScalesAndMins {
   static constexpr bool kHasMin = true;
   static constexpr bool kHasHalves = true;
@@ -102,10 +104,11 @@ struct WeightsOf<Q4_1> : Codes<4>, GroupScaleAndMin {};
 template <>
 struct WeightsOf<Q5_1> : Codes<5>, GroupScaleAndMin {};
 
-// Rows of a register block: their sums fill the registers.
+// The rows of a register block, whose sums fill the registers.
 constexpr int kMaxSuperRows = kRegisters == 32 && kByteProducts ? 6 : 4;
 
-// Steps between two hand-overs of sums. Halves with factors of their own are summed apart.
+// The steps between two times that sums are widened. Halves with separate factors have separate
+// sums.
 template <typename Weights>
 constexpr int kMostSteps = Weights::kHasHalves ? kStepsOfHalf : 2 * kStepsOfHalf;
 template <typename Weights>
@@ -114,20 +117,22 @@ constexpr int kStepsOfSum =
                                                                : kMostSteps<Weights>;
 
 template <typename Weights>
-constexpr int kSuperScales = (Weights::kHasMin ? 4 : 2) * kGroupTileColumns;  // bytes before them
+// Bytes of d and d_min.
+constexpr int kSuperScales = (Weights::kHasMin ? 4 : 2) * kGroupTileColumns;
 template <typename Weights>
 constexpr int kSuperGroup = Weights::kFactors + Weights::kRowsOfQuads * kQuadBytes;
 template <typename Weights>
 constexpr int kSuperBytes = kSuperScales<Weights> + Weights::kGroups * kSuperGroup<Weights>;
 
-// A group of a block: its factors, which its codes follow.
+// Returns a group of a block: its factors, followed by its codes.
 template <typename Weights>
 PB_INLINE const uint8_t* super_group(const uint8_t* super, int group) {
   return super + kSuperScales<Weights> + group * kSuperGroup<Weights>;
 }
 
-// whole = the sums of a group's products; of halves with scales, each times its own (factor).
-// ahead: of one row, what lies ahead of it is prefetched; null: the CPU prefetches it by itself.
+// whole = the sums of a group's products; if halves have scales, each half is multiplied by its own
+// (factor). For one row, the data at `ahead` is prefetched, unless it is null because the CPU's
+// prefetchers suffice.
 template <typename Weights, int kRows>
 PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8_t* numbers,
                          const int8_t* x, int64_t x_stride, Ints (&whole)[kRows][kGroupTileVectors],
@@ -161,7 +166,7 @@ PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8
 }
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
-// The same of several rows.
+// Does the same for several rows.
 template <typename Weights, int kRows>
   requires(kRows > 1)
 PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8_t* numbers,
@@ -183,7 +188,7 @@ PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8
 }
 #endif
 
-// The f16 numbers that a block begins with, of all columns.
+// The f16 numbers at the start of a block, for all columns.
 struct SuperScales {
   Vec d[kGroupTileVectors];
   Vec d_min[kGroupTileVectors];
@@ -201,7 +206,8 @@ PB_INLINE SuperScales load_super_scales(const uint8_t* super) {
   return scales;
 }
 
-// sum (kRows) += one group. factors: of the group, before its codes. x, groups: of the first row.
+// sum (kRows) += one group. `factors` points to the group's factors, which precede its codes; x and
+// groups point to the first row.
 template <typename Weights, int kRows>
 PB_INLINE void add_group(const GroupBlockArgs& a, const SuperScales& super, const uint8_t* factors,
                          const int8_t* x, const RowGroup* groups, const uint8_t* ahead,
@@ -250,7 +256,7 @@ PB_INLINE void add_group(const GroupBlockArgs& a, const SuperScales& super, cons
   }
 }
 
-// n_groups of the arguments are blocks here.
+// Multiplies blocks; a.n_groups is the number of blocks.
 template <typename Weights, int kRows>
 inline __attribute__((noinline)) void super_blocks(const GroupBlockArgs& a) {
   Vec sum[kRows][kGroupTileVectors];
@@ -289,7 +295,7 @@ struct SuperBlockProduct {
   static constexpr int kLength = Weights::kGroups * kGroupSize;
   static constexpr int kBytes = kSuperBytes<Weights>;
   static constexpr int kMaxRows = kMaxSuperRows;
-  static constexpr bool is_quick(int rows) { return rows == 1; }  // as of GroupProduct
+  static constexpr bool is_quick(int rows) { return rows == 1; }  // as in GroupProduct
   template <int kRows>
   static PB_INLINE void block(const GroupBlockArgs& a) {
     super_blocks<Weights, kRows>(a);

@@ -1,10 +1,10 @@
 // y = x W^T for some packed tiles of weights of eight bits and many rows of quantised activations,
 // by products of 16 bits: the same exact sums as in gemm_groups-inl.h, and the same bits.
 //
-// Where there is no vpdpbusd, 32 products of signed bytes take three instructions of the units that
-// multiply; as words of 16 bits they take two. So the numbers of both sides are widened once for
-// many products: those of some rows and a block of K for all tiles of a call, those of two tiles
-// for all of these rows.
+// Without vpdpbusd, 32 products of signed bytes need three instructions of the multiplying units;
+// as words of 16 bits they need two. So the numbers of both sides are widened once for many
+// products: some rows and a block of K for all tiles of a call, and two tiles for all of these
+// rows.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -21,23 +21,23 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-constexpr int kFewestWordRows = 24;  // that are worth it
+constexpr int kFewestWordRows = 24;  // least number of rows for which this method is faster
 constexpr int kWordChunk = 96;       // rows that are widened at once
-constexpr int kWordGroups = 16;      // of a block of K: weights stay in the first cache
-constexpr int kWordTiles = 16;       // of a call
-constexpr int kWordVectors = 2;      // tiles that rows pass over together: they share reading rows
-constexpr int kWordRows = 6;         // of a register block
+constexpr int kWordGroups = 16;      // groups per block of K: weights stay in the first-level cache
+constexpr int kWordTiles = 16;       // tiles per call
+constexpr int kWordVectors = 2;      // tiles that share the reading of rows
+constexpr int kWordRows = 6;         // rows per register block
 constexpr int kWordsOfRow = kWordGroups * kGroupSize;
 
-// What a thread widens into, and the sums that it parks.
+// The widened numbers and the parked sums of a thread.
 struct WordScratch {
-  alignas(64) float parked[kWordChunk * kWordTiles * kWidth];  // of each two tiles (rows, columns)
+  alignas(64) float parked[kWordChunk * kWordTiles * kWidth];  // for each two tiles (rows, columns)
   alignas(64) int16_t rows[kWordChunk * kWordsOfRow];
   alignas(64) int16_t weights[kWordsOfRow * kWordVectors * kWidth];  // (pairs of k, columns, 2)
   alignas(64) float scales[kWordGroups * kWordVectors * kWidth];     // (groups, columns)
 };
 
-// Weights of groups [first, first + n_groups) of a tile, which is vector v of kVectors.
+// Widens the weights of groups [first, first + n_groups) of a tile, which is vector v of kVectors.
 template <typename Weights, int kVectors>
 PB_INLINE void widen_weights(const uint8_t* tile, int first, int n_groups, int v, WordScratch* to) {
   constexpr int kPair = kVectors * 2 * kWidth;
@@ -58,7 +58,7 @@ PB_INLINE void widen_weights(const uint8_t* tile, int first, int n_groups, int v
 
 struct WordBlockArgs {
   const WordScratch* widened;
-  int row;  // of those widened
+  int row;  // index among the widened rows
   int n_groups;
   const RowGroup* groups;  // first row, first group
   int64_t group_stride;
@@ -120,7 +120,7 @@ inline __attribute__((noinline)) void word_block(const WordBlockArgs& a) {
   }
 }
 
-// The product of some rows, at most kWordChunk of them, and a call's tiles.
+// The product of some rows, at most kWordChunk, and a call's tiles.
 template <typename Weights>
 struct WordProduct {
   const GemmArgs& args;
@@ -145,13 +145,13 @@ struct WordProduct {
     }
   }
 
-  // kVectors tiles times n groups from g on.
+  // Multiplies kVectors tiles for n groups from g on.
   template <int kVectors>
   void multiply(int tile, int g, int n) const {
     for (int v = 0; v < kVectors; ++v) {
       widen_weights<Weights, kVectors>(weights(tile + v), g, n, v, scratch);
     }
-    // Each block of rows asks for a part of the weights that are next.
+    // Each block of rows prefetches a part of the next weights.
     const bool is_last = tile + kVectors >= tile_end;
     const uint8_t* next = is_last ? group_at<Weights>(weights(tile_begin), g + n)
                                   : group_at<Weights>(weights(tile + kVectors), g);
@@ -200,7 +200,7 @@ inline void word_tiles(const GemmArgs& args, int tile_begin, int tile_end, int r
 
 static_assert(sizeof(WordScratch) >= kScratch<kGroupTileColumns>);
 
-// Of weights that are numbers of eight bits.
+// The product of weights whose numbers have eight bits.
 template <typename Weights>
 constexpr ProductKernel kWholeByteKernel = {{kGroupTileColumns},
                                             RowFormat::kInt8,

@@ -1,7 +1,9 @@
 // Exact sums of a group's products for two rows at a time, by usmmla: two columns' bytes of eight
-// k's times two rows' of the same. Where there is no second row, the first one is taken twice.
+// numbers of k times two rows' bytes of the same. If there is no second row, the first one is used
+// twice.
 //
-// Such sums are whole numbers: they equal those of a row alone (add_products), whatever the rows.
+// Such sums are exact whole numbers, so that they equal those of a single row (add_products) for
+// any rows.
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
@@ -10,8 +12,8 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// Weights with a function that gives the bytes of one of the four steps, of four k's each, of a
-// half of a group: numbers(w, half, step).
+// Weights with a function numbers(w, half, step) that returns the bytes of one of the four steps,
+// of four numbers of k each, of a half of a group.
 template <typename Weights>
 concept HasNumbers = requires(const uint8_t* w) { Weights::numbers(w, 0, 0); };
 
@@ -36,7 +38,7 @@ class PairSums {
     }
   }
 
-  // Adds a half of the group. numbers: of the group. x: of the first row, at the group.
+  // Adds a half of the group. `numbers` points to the group, and x to the first row at the group.
   template <HasNumbers Weights>
   PB_INLINE void add(const uint8_t* numbers, int half, const int8_t* x, int64_t stride) {
 #pragma GCC unroll 2
@@ -63,7 +65,7 @@ class PairSums {
     }
   }
 
-  // The sums of row r and the columns of vector v.
+  // Returns the sums of row r and the columns of vector v.
   PB_INLINE Ints of(int r, int v) const {
     const Ints* pair = sums_[r / 2][v];
     return r % 2 == 0 ? vuzp1q_s32(pair[0], pair[1]) : vuzp2q_s32(pair[0], pair[1]);
@@ -74,7 +76,7 @@ class PairSums {
   static constexpr int kStepsOfHalf = kGroupSize / 2 / 4;
   static constexpr int second(int p) { return 2 * p + 1 < kRows ? 2 * p + 1 : 2 * p; }
 
-  Ints sums_[kPairs][kVectors][2];  // of each two columns: (column, row of the pair)
+  Ints sums_[kPairs][kVectors][2];  // for each two columns: (column, row of the pair)
 };
 
 }  // namespace
