@@ -36,11 +36,7 @@ BAD_BEGINNING = re.compile(
 BAD_SENTENCE = re.compile(r"(What|Whatever|Who|Whoever|Whom|Whose|Of|Those|Whether)\b")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 # Folders and files whose comments still have such sentences; each is taken out when rewritten.
-CPP_TO_REWRITE = (
-    *("cpu/dispatch", "cpu/experts.cc", "cpu/kernels/amx", "cpu/kernels/attention"),
-    *("cpu/kernels/gemm", "cpu/kernels/neon", "cpu/recurrent.cc", "cpu/weights", "cuda/weights"),
-    "formats",
-)
+CPP_TO_REWRITE = ("formats",)
 CPP_FILES = sorted(
     path
     for path in (ROOT.parent / "csrc").rglob("*")
