@@ -150,7 +150,7 @@ void AttentionPlan::add_small_tiles() {
   std::sort(rests_.begin(), rests_.end(), [&](const Member& a, const Member& b) {
     return sharing.comes_before(*a.entry->sequence, *b.entry->sequence);
   });
-  int room = 0;  // in the last tile
+  int room = 0;  // free queries of the last tile
   for (size_t i = 0; i < rests_.size(); ++i) {
     Member& rest = rests_[i];
     int unseen = 0;  // leading segments that one of the two does not see

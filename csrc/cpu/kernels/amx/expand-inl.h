@@ -2,11 +2,10 @@
 // bf16 in pairs of k, (16, 32, 2). Quantised weights become whole number * scale, rounded to bf16,
 // in scratch memory that stays in the nearest cache; compressed weights become their exact bf16.
 //
-// Rounding consists of a slightly enlarged scale and a truncation: for f = m * 2^e the truncation
-// removes at most 2/3 of a unit more than it should, and nothing on average over m in [1, 2).
-// Truncation costs nothing, while adding half a unit first would be a quarter of all work. The
-// error is 6 % larger than that of the nearest bf16; a number that bf16 holds exactly is not
-// changed.
+// Rounding consists of a slightly enlarged scale and a truncation. Together, for f = m * 2^e, they
+// change a number by at most 2/3 of a unit, and by zero on average over m in [1, 2). Truncation
+// costs nothing, while adding half a unit first would be a quarter of all work. The error is 6 %
+// larger than that of the nearest bf16; a number that bf16 holds exactly is not changed.
 //
 // A step is expanded unit by unit, a unit being some numbers of k of 16 columns, so that tile
 // products and expansion can alternate. int4 can also be expanded to lines, each with the 32

@@ -21,7 +21,7 @@ struct TileOutput {
   float* y;  // first row of the pass, first column of the tile
   int64_t y_stride;
   const float* bias;  // of the tile's columns, or null
-  int n_columns;      // that exist
+  int n_columns;      // existing columns
   bool add;
   bool stream;  // bypasses the caches: the output is large and consists of whole lines
 };

@@ -77,7 +77,7 @@ struct BlockSums {
   float* y;       // first row, first column of the tile
   int64_t y_stride;
   const float* bias;  // of the tile's columns, or null
-  int n_columns;      // of the tile that exist
+  int n_columns;      // existing columns of the tile
   bool add;
 };
 
