@@ -23,11 +23,11 @@ __all__ = ["from_torch"]
 def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
     """Open a transformers language model in memory.
 
-    module: of a class that `families` lists (LlamaForCausalLM, Gemma3ForCausalLM, ...), with
-        its parameters in CPU memory as float32, float16 or bfloat16. The result's matrices are
-        views of them: a training step after this call changes their values.
-    tokenizer: a transformers tokenizer, a `tokenizers.Tokenizer`, which is copied,
-        or None (prompts are then token ids).
+    module: an instance of a class that `families` lists (LlamaForCausalLM, Gemma3ForCausalLM, ...),
+        with its parameters in CPU memory as float32, float16 or bfloat16. The result's matrices
+        are views of the parameters: a training step after this call changes their values.
+    tokenizer: a transformers tokenizer or a `tokenizers.Tokenizer`, which is copied; None: prompts
+        are token ids.
 
     Raises ModelFormatError for another class, or a parameter that cannot be used.
     """
@@ -63,7 +63,7 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
 
 
 def _view(parameter: Any, source: str) -> Tensor:
-    """Return a view of the parameter's memory; bf16 as its bits. Raises ModelFormatError."""
+    """Return a view of the parameter's memory; bf16 is uint16 bits. Raises ModelFormatError."""
     import torch
 
     if parameter.device.type != "cpu":

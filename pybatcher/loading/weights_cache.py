@@ -1,8 +1,8 @@
-"""Cache directory of packed weights: where the files are, their names, and when they go.
+"""The cache directory of packed weights: its path, the names of its files, and their removal.
 
-One file per model, dtype and CPU target. The compiled engine writes it and validates it
-before use. Functions here raise no errors for a cache that cannot be used: a start
-without the cache is only slower.
+The cache has one file per model, dtype and CPU target. The compiled engine writes the file and
+validates it before use. Functions here raise no errors for a cache that cannot be used, because a
+start without the cache is only slower.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from . import LoadedModel
 
 __all__ = ["CachedWeights", "cache_for", "default_directory", "list_cached"]
 
-MIN_CACHED_BYTES = 100_000_000  # size of a checkpoint; smaller ones are packed in no time
-UNUSED_SECONDS = 30 * 86400.0  # a file unused for longer is removed
-ABANDONED_SECONDS = 86400.0  # a temporary file older than this has no writer any more
+MIN_CACHED_BYTES = 100_000_000  # a smaller checkpoint is not cached: packing it takes little time
+UNUSED_SECONDS = 30 * 86400.0  # a file that is unused for longer is removed
+ABANDONED_SECONDS = 86400.0  # the writer of an older temporary file has ended
 _SUFFIX = ".packed"
 
 
@@ -42,7 +42,7 @@ class CachedWeights:
 def default_directory() -> Path:
     """Return $XDG_CACHE_HOME/pybatcher, or ~/.cache/pybatcher if that is not an absolute path.
 
-    Raises RuntimeError where the user has no home directory.
+    Raises RuntimeError if the user has no home directory.
     """
     given = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(given) if given.startswith("/") else Path.home() / ".cache"
@@ -52,8 +52,8 @@ def default_directory() -> Path:
 def cache_for(model: LoadedModel, place: CachePlace) -> tuple[str, str, str] | None:
     """Return directory, file name and key for the engine; None: this model is not cached.
 
-    Creates the directory and removes unused and abandoned files in it. Warns where the
-    caller named a directory that cannot be created.
+    Creates the directory and removes unused and abandoned files in it. Warns if the caller
+    specified a directory that cannot be created.
     """
     if place is False or place == "off" or not model.fingerprint:
         return None
@@ -74,7 +74,7 @@ def cache_for(model: LoadedModel, place: CachePlace) -> tuple[str, str, str] | N
 
 
 def list_cached(directory: Path) -> list[CachedWeights]:
-    """List the cached files in `directory`, the last used one first."""
+    """Return the cached files in `directory`, the most recently used first."""
     found = []
     for path in _files(directory, _SUFFIX):
         with suppress(OSError):
@@ -93,7 +93,7 @@ def _prune(directory: Path) -> None:
 
 
 def _files(directory: Path, suffix: str) -> Iterator[Path]:
-    """Yield the cache's own files in `directory` that end with `suffix`."""
+    """Yield the files in `directory` that end with `suffix` and belong to the cache."""
     pattern = re.compile(rf".*-[0-9a-f]{{16}}{re.escape(_SUFFIX)}(\.[0-9]+-[0-9]+\.tmp)?")
     with suppress(OSError):
         for path in directory.iterdir():
@@ -102,7 +102,7 @@ def _files(directory: Path, suffix: str) -> Iterator[Path]:
 
 
 def _file_name(name: str) -> str:
-    """Return a model's name with the characters that are safe in a file name."""
+    """Return a model's name, reduced to characters that are safe in a file name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip(".")[:60] or "model"
 
 

@@ -37,11 +37,10 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def map_checkpoint(files: Iterable[Path]) -> dict[str, Tensor]:
-    """Map the tensors of all files; return them by the checkpoint's names. Reads no weights.
+    """Map the tensors of all files, without reading weights; return them by their names.
 
-    Blocks and scales of MXFP4 are one tensor, by the name of its blocks.
-    Raises ModelFormatError if a file is missing or damaged, or if two files hold the
-    same tensor.
+    Blocks and scales of MXFP4 become one tensor, which has the name of the blocks. Raises
+    ModelFormatError if a file is missing or damaged, or if two files have the same tensor.
     """
     tensors: dict[str, Tensor] = {}
     for file in files:

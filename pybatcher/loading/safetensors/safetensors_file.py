@@ -1,10 +1,10 @@
 """Map the tensors of a .safetensors file into memory.
 
-Format: https://huggingface.co/docs/safetensors: 8 bytes with the header's length, a JSON
-header, the data. The file is checked as the safetensors library checks it, and as strictly:
-known types, data without gap or overlap, sizes that fit the shapes, the right file length.
-The library is not used: it gives no access to the mapped memory, numpy has no bf16, and on
-Pythons without a GIL it has to be compiled.
+The format is 8 bytes with the header's length, a JSON header, and the data
+(https://huggingface.co/docs/safetensors). The checks are as strict as those of the safetensors
+library: types are known, data have no gap or overlap, sizes fit the shapes, and the file has the
+right length. The library is not used, because it does not expose the mapped memory, numpy has no
+bf16, and a Python without GIL has to compile it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DTYPES: dict[str, tuple[str, Any]] = {
     "F8_E4M3": ("F8_E4M3", np.dtype("u1")),
     "F8_E8M0": ("F8_E8M0", np.dtype("u1")),
 }
-# Bits of a number of each type that a file may have.
+# The bits of a number of each type that a file may have.
 _BITS = {
     **dict.fromkeys(("F4",), 4),
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
@@ -50,7 +50,7 @@ _MAX_DIMENSIONS = 64  # numpy's
 
 
 class _Entry(NamedTuple):
-    """A tensor as the header has it. begin, end: bytes of the data."""
+    """A tensor's entry in the header. begin, end: offsets in the data."""
 
     begin: int
     end: int
@@ -62,10 +62,10 @@ class _Entry(NamedTuple):
 def map_tensors(path: Path) -> dict[str, Tensor]:
     """Return the file's tensors by name, as read-only views of the mapped file.
 
-    A tensor of any type but f32, f16, bf16 and U8 has the type's name in the file as
-    `dtype`; `gather` refuses it where the model needs it. Its array are whole numbers, the
-    bytes of e4m3 numbers, or of other types (bytes of the tensor,).
-    Raises ModelFormatError if the file is not a whole, valid safetensors file.
+    A tensor of a type other than f32, f16, bf16 and U8 has the type's name in the file as `dtype`;
+    `gather` refuses it if the model needs it. Its array has integers for an integer type, bytes
+    for e4m3, and for other types the bytes of the tensor in one dimension. Raises
+    ModelFormatError if the file is not a whole, valid safetensors file.
     """
     if not path.is_file():
         raise ModelFormatError(f"{path}: no such file")
@@ -95,8 +95,8 @@ def map_tensors(path: Path) -> dict[str, Tensor]:
 def _read_header(data: NDArray[np.uint8], path: Path) -> tuple[int, dict[str, Any]]:
     """Return the offset of the data and the JSON header, whose entries are not yet checked.
 
-    Stricter than the library: no name may appear twice, and the header has a third of the length
-    that it allows.
+    The checks are stricter than the library's: no name may appear twice, and the maximum length of
+    the header is a third of the library's.
     """
     length = int.from_bytes(data[:_LENGTH_BYTES].tobytes(), "little")
     start = _LENGTH_BYTES + length
@@ -122,7 +122,7 @@ def _check_metadata(metadata: object, path: Path) -> None:
 
 
 def _read_entry(name: str, entry: object, path: Path) -> _Entry:
-    """Return a tensor's entry whose values are of the right types, and no more than that."""
+    """Return a tensor's entry after checking the types of its values, but not its layout."""
     source = _source(path, name)
     match entry:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [begin, end]}:
@@ -152,7 +152,7 @@ def _is_size(value: object) -> bool:
 
 
 def _check_layout(entries: list[_Entry], n_bytes: int, path: Path) -> None:
-    """Raise ModelFormatError unless the tensors fill `n_bytes` of data, one behind the other."""
+    """Raise ModelFormatError unless the tensors fill `n_bytes` of data without gap or overlap."""
     filled = 0
     for begin, end, name, dtype, shape in sorted(entries):
         needed, odd_bits = divmod(math.prod(shape) * _BITS[dtype], 8)
@@ -173,7 +173,7 @@ def _check_layout(entries: list[_Entry], n_bytes: int, path: Path) -> None:
 
 
 def _aligned(data: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """View the bytes as `dtype`; copy them only where they are not aligned for it."""
+    """Return a view of the bytes as `dtype`, or a copy if they are not aligned for it."""
     if data.ctypes.data % dtype.itemsize:
         data = data.copy()
     return data.view(dtype)

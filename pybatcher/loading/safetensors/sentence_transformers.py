@@ -1,6 +1,6 @@
-"""Read how a checkpoint embeds texts from the files of the sentence-transformers library.
+"""Read a checkpoint's defaults for embedding texts from sentence-transformers' files.
 
-`modules.json` lists what comes after the transformer: pooling, perhaps dense layers, perhaps
+`modules.json` lists the modules after the transformer: pooling, and optionally dense layers and
 normalisation. https://sbert.net/docs/sentence_transformer/usage/custom_models.html
 """
 
@@ -36,7 +36,7 @@ _OLD_MODES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
 }
 _MOST = {"Transformer": 1, "Pooling": 1, "Dense": 8, "Normalize": 1}
-"""How many modules of a kind there may be; kinds are in the order in which they come."""
+"""The maximum number of modules of each kind, in the order in which kinds may follow."""
 _ORDER = (*_MOST,)
 _ACTIVATIONS = {
     "torch.nn.modules.linear.Identity": False,
@@ -45,10 +45,9 @@ _ACTIVATIONS = {
 
 
 def read_embedding_defaults(directory: Path, config: ModelConfig) -> EmbeddingDefaults:
-    """Return what the directory's `modules.json` says; without that file, the model's defaults.
+    """Return the defaults in the directory's `modules.json`, or, without that file, the model's.
 
-    Raises ModelFormatError for a damaged file, and for a module or a kind of pooling that
-    the engine does not have.
+    Raises ModelFormatError for a damaged file, and for an unsupported module or kind of pooling.
     """
     path = directory / "modules.json"
     if not path.is_file():
@@ -85,7 +84,7 @@ def read_embedding_defaults(directory: Path, config: ModelConfig) -> EmbeddingDe
 
 
 def _folder(directory: Path, module: Fields) -> Path:
-    """Return the module's folder, which has to be in the directory."""
+    """Return the module's folder. Raises ModelFormatError if it is outside of `directory`."""
     name = PurePosixPath(module.text("path"))
     is_plain = str(name).isprintable() and len(name.parts) == 1
     if not is_plain or name.is_absolute() or ".." in name.parts:
@@ -103,7 +102,7 @@ def _read_mode(pooling: Fields) -> str:
 
 
 def _read_dense(folder: Path, n_in: int) -> DenseLayer:
-    """Return the layer that a folder describes, copied. n_in: width of what enters it."""
+    """Return a copy of the layer in `folder`. n_in: the width of its input."""
     fields = read_fields(folder / "config.json")
     fields.refuse_unless("in_features", n_in)
     n_out = fields.integer("out_features", 1, MAX_WIDTH)

@@ -1,7 +1,7 @@
 """Checkpoints of quantised weights: GPTQ, AWQ, compressed-tensors and FP8.
 
-`read_scheme` reads quantization_config of config.json, `with_matrices` puts a matrix in the place
-of the tensors of each quantised module. The formats are in the modules beside.
+`read_scheme` reads quantization_config of config.json; `with_matrices` adds a matrix for each
+quantised module. Each format has a module in this package.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _NEED_SCALES = ("F8_E4M3", "I8")
 
 
 def read_scheme(fields: Fields) -> Scheme | None:
-    """Return how config.json says that weights are quantised; None: they are not, or in MXFP4.
+    """Return the quantisation scheme in config.json; None for MXFP4 and for plain weights.
 
-    Raises ModelFormatError for a method or an option that is not known.
+    Raises ModelFormatError for an unknown method or option.
     """
     name = "quantization_config"
     if fields.get(name) is None:
@@ -41,17 +41,17 @@ def read_scheme(fields: Fields) -> Scheme | None:
     config = fields.child(name)
     method = config.get("quant_method")
     if method == "mxfp4" and fields.get("model_type") == "gpt_oss":
-        return None  # by tensors of the family's own names
+        return None  # the family's own rules read these tensors
     if not isinstance(method, str) or method not in _READERS:
         raise config.error("quant_method", f"one of {', '.join(map(repr, _READERS))}; {WAY_OUT}")
     return _READERS[method](config)
 
 
 def with_matrices(tensors: Mapping[str, Tensor], scheme: Scheme, origin: str) -> dict[str, Tensor]:
-    """Return the checkpoint's tensors, with `MODULE.weight` for each quantised module.
+    """Return the checkpoint's tensors, and a matrix `MODULE.weight` for each quantised module.
 
-    Its own tensors stay beside. origin: the checkpoint, for messages. Raises ModelFormatError for
-    parts that are missing, or do not fit each other.
+    The module's own tensors are kept. origin: the checkpoint, for messages. Raises
+    ModelFormatError for parts that are missing or inconsistent.
     """
     result = dict(tensors)
     for name, tensor in tensors.items():
@@ -59,7 +59,7 @@ def with_matrices(tensors: Mapping[str, Tensor], scheme: Scheme, origin: str) ->
         marks = [f"{module}.{mark}" for mark in scheme.marks]
         there = [mark for mark in marks if mark in tensors]
         if part == "weight" and tensor.dtype in _NEED_SCALES and not there:
-            # Refused only where the model has such a matrix.
+            # `gather` refuses this tensor if the model has a matrix of that name.
             source = f"{tensor.source} without tensor {' or '.join(map(shown_name, marks))}"
             result[name] = replace(tensor, source=source)
         if name not in there[:1]:
@@ -72,6 +72,6 @@ def with_matrices(tensors: Mapping[str, Tensor], scheme: Scheme, origin: str) ->
 
 
 def _numbers(module: str, tensors: Mapping[str, Tensor], marking: Tensor) -> Tensor:
-    """Return the tensor whose shape is the matrix's: what messages about the matrix name."""
+    """Return the tensor that has the matrix's numbers; messages about the matrix name it."""
     names = (f"{module}.{part}" for part in _NUMBERS)
     return next((tensors[name] for name in names if name in tensors), marking)

@@ -1,4 +1,4 @@
-"""AWQ: numbers packed along the outputs in the order of its GEMM kernel, as AutoAWQ saves them.
+"""AWQ, as AutoAWQ saves it: numbers are packed along the outputs, in the GEMM kernel's order.
 
 A module has qweight, int32 (inputs, outputs / 8), scales (groups, outputs) and qzeros, int32
 (groups, outputs / 8). From the lowest bits, a word holds outputs 0, 2, 4, 6, 1, 3, 5, 7.
@@ -19,7 +19,7 @@ __all__ = ["read"]
 
 _BITS = 4
 _PER_WORD = 32 // _BITS
-_PLACES = np.argsort([0, 2, 4, 6, 1, 3, 5, 7])  # of the outputs of a word
+_PLACES = np.argsort([0, 2, 4, 6, 1, 3, 5, 7])  # the place of each output in a word
 _OF_THE_PROGRAM = (
     *("backend", "do_fuse", "exllama_config", "fuse_max_seq_len", "modules_to_fuse"),
     *("modules_to_not_convert", "sym"),

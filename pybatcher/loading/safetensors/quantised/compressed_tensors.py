@@ -1,13 +1,13 @@
-"""compressed-tensors: whole numbers and FP8 as llm-compressor saves them.
+"""compressed-tensors: integers and FP8, as llm-compressor saves them.
 
-A module has weight_scale (outputs, groups), one column where all inputs share a scale, or one
-number, and
+A module has weight_scale (outputs, groups), with one column if all inputs share a scale, or with
+one number for all. The other tensors depend on the format:
   pack-quantized   weight_packed, int32 (outputs, inputs * bits / 32), the first input in the
                    lowest bits, each number plus 2**(bits - 1); weight_shape; weight_zero_point,
                    packed so along the outputs, or int8; weight_g_idx (inputs)
   int-quantized    weight, int8 (outputs, inputs); weight_zero_point, int8
   float-quantized  weight, e4m3 (outputs, inputs); weight_scale also of blocks
-Scales of activations are not used: the engine rounds activations in its own way.
+The scales of activations are ignored, because the engine quantises activations in its own way.
 https://github.com/vllm-project/compressed-tensors
 """
 
@@ -34,8 +34,8 @@ _Zeros = Callable[[NDArray[np.int64]], NDArray[np.int16]]
 def read(fields: Fields) -> Scheme:
     """Return the scheme of a quantization_config of compressed-tensors.
 
-    Which modules are quantised is seen from their tensors, so that `targets` and `ignore` are
-    not looked at. Raises ModelFormatError.
+    The tensors show which modules are quantised, so that `targets` and `ignore` are not read.
+    Raises ModelFormatError.
     """
     check_names(
         fields,
@@ -116,7 +116,7 @@ def _packed(parts: Parts, bits: int, size: int, is_symmetric: bool) -> GroupedNu
 
 
 def _stored_width(parts: Parts, n_out: int, packed_width: int, per_word: int) -> int:
-    """Return the number of inputs, which need not fill the last word."""
+    """Return the number of inputs, which may leave a part of the last word unused."""
     name = "weight_shape"
     dtype = "I32" if parts.tensor(name).dtype == "I32" else "I64"
     shape = [int(size) for size in parts.array(name, dtype, 2)]

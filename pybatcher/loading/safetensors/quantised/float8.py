@@ -1,11 +1,10 @@
 """FP8: e4m3 numbers with a scale for each block, output or tensor.
 
-A module has weight, e4m3 (outputs, inputs), and weight_scale_inv, a factor for each block of
-weight_block_size (128 x 128), as DeepSeek and Qwen publish; without blocks weight_scale, or
-weight_scale_inv all the same, as transformers and Mistral have it: one number or one for each
-output, a factor under either name. Scales may be powers of two (`scale_fmt` "ue8m0"), in bytes or
-in f32. Scales of activations are not used. The engine multiplies them as "fp8": blocks of 128
-inputs of an output, an f32 scale and then the bytes.
+A module has weight, e4m3 (outputs, inputs), and scales. DeepSeek and Qwen publish weight_scale_inv,
+a factor for each block of weight_block_size (128 x 128). Without blocks, the factors are one number
+or one for each output, which transformers names weight_scale and Mistral weight_scale_inv. Scales
+may be powers of two (`scale_fmt` "ue8m0"), in bytes or in f32. The scales of activations are
+ignored. The engine's format "fp8" has blocks of 128 inputs of an output: an f32 scale, then bytes.
 https://arxiv.org/abs/2209.05433, https://github.com/deepseek-ai/DeepSeek-V3/blob/main/inference/kernel.py
 """
 
@@ -27,15 +26,15 @@ from .scheme import Scheme, check_names
 __all__ = ["Float8Weight", "float8_weight", "read", "read_block_size"]
 
 _Rows = NDArray[np.int64]
-_INPUTS = 128  # of a block of the engine
+_INPUTS = 128  # the inputs of one of the engine's blocks
 _OF_BLOCKS = "weight_scale_inv"
 _SCALE_BYTES = 4
 
 
 def _e4m3() -> NDArray[np.float32]:
-    """Return the number of each byte: a sign, four bits of exponent, three of mantissa.
+    """Return the value of each byte: a sign bit, four bits of exponent, three of mantissa.
 
-    0x7f and 0xff are no numbers; there are no infinities.
+    0x7f and 0xff are NaN; the format has no infinities.
     """
     bits = np.arange(256)
     exponent, mantissa = bits >> 3 & 15, bits & 7
@@ -53,9 +52,12 @@ _VALUES = _e4m3()
 class Float8Weight:
     """A `StoredWeight` of e4m3 numbers, made by `float8_weight`.
 
-    numbers: their bytes, (outputs, inputs). scales: f32 (blocks of outputs, blocks of inputs).
-    block: outputs and inputs of a block. rows: the outputs that this matrix has. own_dtype: "fp8",
-    or "bf16" where the engine's blocks would have several scales, or be no whole ones.
+    numbers: the bytes, (outputs, inputs).
+    scales: f32 (blocks of outputs, blocks of inputs).
+    block: outputs and inputs of a block.
+    rows: the outputs that this matrix has.
+    own_dtype: "fp8", or "bf16" if the engine's blocks would have several scales, or if rows are
+        not whole blocks.
     """
 
     numbers: NDArray[np.uint8]
@@ -67,47 +69,47 @@ class Float8Weight:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(outputs, inputs)"""
+        """The shape of the matrix, (outputs, inputs)."""
         return len(self.rows), self.numbers.shape[1]
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the numbers."""
+        """The bytes of the numbers, without the scales."""
         n_rows, n_columns = self.shape
         return n_rows * n_columns
 
     def holds(self, dtype: str) -> bool:
-        """Return whether `dtype` holds all numbers; bf16 does where scales are powers of two."""
+        """Return True if `dtype` is exact; bf16 is exact if all scales are powers of two."""
         powers = np.frexp(self.scales)[0] == 0.5
         is_exact = dtype == "f32" or (dtype == "fp8" and self.own_dtype == "fp8")
         return is_exact or (dtype == "bf16" and bool(powers.all()))
 
     def takes(self, dtype: str) -> str:
-        """Return what `make` makes for a matrix of `dtype`."""
+        """Return the dtype that `make` returns for a matrix of `dtype`."""
         return dtype if dtype in ("bf16", self.own_dtype) else "f32"
 
     def order(self, dtype: str) -> None:
-        """Return None: columns lie as inputs do."""
+        """Return None, because columns are always in input order."""
 
     def unordered(self) -> StoredWeight:
         """Return the matrix itself."""
         return self
 
     def of_rows(self, rows: _Rows) -> StoredWeight:
-        """Return the matrix of these outputs, in this order."""
+        """Return the matrix of the outputs `rows`, in this order."""
         return replace(self, rows=self.rows[rows])
 
     def make(self, dtype: str) -> NDArray[Any]:
         """Return all numbers as `dtype`: the e4m3 number times its scale, rounded to f32 first.
 
-        "fp8" as they are: (outputs, inputs / 128 * 132) bytes.
+        "fp8" keeps numbers and scales: (outputs, inputs / 128 * 132) bytes.
         """
         if dtype == "fp8":
             return self._blocks()
         n_rows, n_columns = self.shape
         out = np.empty((n_rows, n_columns), np.uint16 if dtype == "bf16" else np.float32)
         of_columns = np.arange(n_columns) // max(1, self.block[1])
-        with np.errstate(all="ignore"):  # the engine refuses what is not finite, by name
+        with np.errstate(all="ignore"):  # the engine refuses a tensor that is not finite
             for part in chunks_of_rows(n_rows, n_columns):
                 rows = self.rows[part]
                 values = _VALUES[self.numbers[rows]]
@@ -130,7 +132,7 @@ class Float8Weight:
 
 
 def float8_weight(parts: Parts, name: str, block: tuple[int, int]) -> Float8Weight:
-    """Return the matrix of a module with the tensors weight and `name`, its scales.
+    """Return the matrix of a module with the tensor weight and the scales `name`.
 
     block: outputs and inputs that share a scale. Raises ModelFormatError.
     """

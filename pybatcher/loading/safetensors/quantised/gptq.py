@@ -1,9 +1,9 @@
-"""GPTQ: numbers packed along the inputs, as AutoGPTQ and GPTQModel save them.
+"""GPTQ, as AutoGPTQ and GPTQModel save it: numbers are packed along the inputs.
 
 A module has qweight, int32 (inputs * bits / 32, outputs): a word holds neighbouring inputs, the
 first in the lowest bits; scales (groups, outputs); qzeros, int32 (groups, outputs * bits / 32),
-packed along the outputs; and g_idx, int32 (inputs), the group of each input. Format "gptq" (v1)
-stores zero points less one, "gptq_v2" as they are.
+packed along the outputs; and g_idx, int32 (inputs), the group of each input. The format "gptq"
+(v1) stores zero points minus 1; "gptq_v2" stores them unchanged.
 https://github.com/AutoGPTQ/AutoGPTQ/blob/main/auto_gptq/nn_modules/qlinear/qlinear_cuda_old.py
 https://github.com/ModelCloud/GPTQModel/blob/main/gptqmodel/utils/model.py
 """
@@ -31,7 +31,7 @@ _OF_THE_PROGRAM = (
     *("pack_impl", "pad_token_id", "process", "rotation", "static_groups", "sym", "tokenizer"),
     *("true_sequential", "use_cuda_fp16", "use_exllama", "v2", "v2_alpha", "version"),
 )
-"""Fields that say how the numbers were found, or are in the tensors too."""
+"""Fields of the quantisation program that are not needed to read the tensors."""
 
 
 def read(fields: Fields) -> Scheme:

@@ -1,8 +1,8 @@
-"""`GroupedNumbers`: whole numbers whose groups have a scale and a zero point.
+"""`GroupedNumbers`: integers whose groups have a scale and a zero point.
 
-Element (r, k) is scale[r, g] * (number[r, k] - zero[r, g]), where g is the group of input k:
-what GPTQ, AWQ and compressed-tensors store, each packed in its own way. Where act-order has
-spread the groups over the inputs, columns are sorted by group, which makes the groups whole.
+Element (r, k) is scale[r, g] * (number[r, k] - zero[r, g]), where g is the group of input k. GPTQ,
+AWQ and compressed-tensors store such numbers, each with its own packing. If act-order has spread
+the groups over the inputs, columns are sorted by group, so that each group is contiguous.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...checkpoints.stored_weight import StoredWeight, chunks_of_rows
 
 __all__ = ["GroupedNumbers", "grouped_numbers"]
 
-_GROUP = 32  # of the engine's blocks
+_GROUP = 32  # the inputs of one of the engine's blocks
 _HALF = _GROUP // 2
 
 _Rows = NDArray[np.int64]
@@ -29,15 +29,15 @@ _Number = TypeVar("_Number", np.uint8, np.int8)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupedNumbers:
-    """A `StoredWeight` of whole numbers; made by `grouped_numbers`.
+    """A `StoredWeight` of integers, made by `grouped_numbers`.
 
-    numbers: returns those of some outputs, (outputs, inputs), from 0 to 2**bits - 1.
-    scales, zeros: return those of some outputs, (outputs, groups).
+    numbers: returns the numbers of the given outputs, (outputs, inputs), from 0 to 2**bits - 1.
+    scales, zeros: return the scales and zero points of the given outputs, (outputs, groups).
     group_of: the group of each input, (inputs).
-    rows: the outputs that this matrix has, of those that are stored.
-    is_exact: `own_dtype` holds all numbers.
-    by_group: the input of each column once they are sorted by group, (inputs); None: they lie in
-        blocks of a group, or no order would have them so.
+    rows: the stored outputs that this matrix has.
+    is_exact: True if `own_dtype` represents all numbers exactly.
+    by_group: the input of each column after sorting by group, (inputs); None if each block already
+        has one group, or if sorting would not achieve that.
     """
 
     format: str
@@ -54,36 +54,36 @@ class GroupedNumbers:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(outputs, inputs)"""
+        """The shape of the matrix, (outputs, inputs)."""
         return len(self.rows), len(self.group_of)
 
     def holds(self, dtype: str) -> bool:
-        """Return whether `dtype` holds all its numbers exactly."""
+        """Return True if `dtype` represents all numbers of the matrix exactly."""
         if dtype == "f32":
             return True
         lossless = {"int4": ("int4", "int4_zp", "int8"), "int4_zp": ("int4_zp", "int8")}
         return self.is_exact and dtype in lossless.get(self.own_dtype, (self.own_dtype,))
 
     def takes(self, dtype: str) -> str:
-        """Return what `make` makes for a matrix of `dtype`."""
+        """Return the dtype that `make` returns for a matrix of `dtype`."""
         has_blocks = self.shape[1] % _GROUP == 0
         if (dtype == "int4" and self.own_dtype != "int4") or (dtype == "int8" and not has_blocks):
             return "f32"
         return dtype
 
     def order(self, dtype: str) -> NDArray[np.int32] | None:
-        """Return the input of each column of what `make` makes of `dtype`; None: as inputs lie."""
+        """Return the input of each column of `make(dtype)`; None: columns are in input order."""
         has_groups = dtype in ("int4", "int4_zp") or (dtype == "int8" and self.holds("int8"))
         return self.by_group if has_groups else None
 
     def unordered(self) -> StoredWeight:
-        """Return the matrix with its columns as inputs lie; then those of act-order are rounded."""
+        """Return the matrix with its columns in input order; act-order is then rounded to int8."""
         if self.by_group is None:
             return self
         return replace(self, own_dtype="int8", is_exact=False, by_group=None)
 
     def of_rows(self, rows: _Rows) -> StoredWeight:
-        """Return the matrix of these outputs, in this order."""
+        """Return the matrix of the outputs `rows`, in this order."""
         return replace(
             self, rows=self.rows[rows], n_bytes=self.n_bytes * len(rows) // len(self.rows)
         )
@@ -100,7 +100,7 @@ class GroupedNumbers:
         function, width, array_dtype = makers[dtype]
         n_rows, n_columns = self.shape
         out = np.empty((n_rows, int(n_columns * width)), array_dtype)
-        with np.errstate(all="ignore"):  # the engine refuses what is not finite, by name
+        with np.errstate(all="ignore"):  # the engine refuses a tensor that is not finite
             for part in chunks_of_rows(n_rows, n_columns):
                 out[part[0] : part[-1] + 1] = function(self.rows[part])
         return out
@@ -115,11 +115,11 @@ class GroupedNumbers:
         return to_bf16(self._values(rows))
 
     def _columns(self, rows: NDArray[_Number]) -> NDArray[_Number]:
-        """Return (outputs, inputs) with columns sorted by group."""
+        """Return `rows`, (outputs, inputs), with columns sorted by group if `by_group` is set."""
         return rows if self.by_group is None else np.take(rows, self.by_group, axis=1)
 
     def _of_blocks(self, of_groups: NDArray[Any]) -> NDArray[Any]:
-        """Return what each block of 32 columns has of (outputs, groups)."""
+        """Return the values of `of_groups`, (outputs, groups), for each block of 32 columns."""
         group_of = self.group_of if self.by_group is None else self.group_of[self.by_group]
         return of_groups[:, group_of[::_GROUP]]
 
@@ -142,7 +142,7 @@ class GroupedNumbers:
         return blocks.reshape(len(rows), -1)
 
     def _int8(self, rows: _Rows) -> NDArray[np.uint8]:
-        """Take the whole numbers as they are where they fit int8, else round the values."""
+        """Return int8 blocks of the stored numbers if they fit int8, else of the rounded values."""
         if not self.holds("int8"):
             return to_int8(self._values(rows))
         zeros = self.zeros(rows)[:, self.group_of]
@@ -163,13 +163,13 @@ def grouped_numbers(
     zeros: Callable[[_Rows], NDArray[np.int16]],
     scales_are_f16: bool,
 ) -> GroupedNumbers:
-    """Return the matrix with the dtype that suits it; reads zero points, and scales not in f16.
+    """Return the matrix with the dtype that suits it; reads the zero points, and scales not in f16.
 
-    int4 where all zero points are 8, int8 where numbers have 8 bits and zero points of 128; other
-    zero points int4_zp. Where the inputs of a block of 32 have several scales, as act-order has
-    it, columns are sorted by group. The numbers are rounded to int8 where that does not make
-    blocks of a group, and to bf16 where rows are no whole blocks. Scales that f16 cannot hold are
-    rounded to it.
+    The dtype of 4-bit numbers is int4 if all zero points are 8, else int4_zp; that of 8-bit numbers
+    is int8. If the inputs of a block of 32 have several scales, which is usual for act-order,
+    columns are sorted by group. If sorting does not give each block one group, and for 8-bit
+    numbers with zero points other than 128, the values are rounded to int8; if rows are not whole
+    blocks, to bf16. Scales that f16 cannot represent are rounded to f16.
     """
     rows = np.arange(shape[0])
     middle = 1 << (bits - 1)
@@ -198,12 +198,12 @@ def grouped_numbers(
 
 
 def _in_blocks(group_of: NDArray[np.int64]) -> bool:
-    """Return whether the inputs of each block share a group."""
+    """Return True if the inputs of each block share a group."""
     blocks = group_of.reshape(-1, _GROUP)
     return bool((blocks == blocks[:, :1]).all())
 
 
 def _by_group(group_of: NDArray[np.int64]) -> NDArray[np.int32] | None:
-    """Return the inputs sorted by group; None where a block of them would have several."""
+    """Return the inputs sorted by group; None if a block of them would have several groups."""
     inputs = np.argsort(group_of, kind="stable").astype(np.int32)
     return inputs if _in_blocks(group_of[inputs]) else None

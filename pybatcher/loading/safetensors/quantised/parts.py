@@ -15,7 +15,7 @@ from ...checkpoints.tensors import Tensor
 __all__ = ["Parts", "rows_of_packed", "to_f32"]
 
 _FLOATS = ("f16", "bf16", "f32", "F8_E8M0")
-_POWERS = np.append(np.ldexp(1.0, np.arange(255) - 127), np.nan).astype(np.float32)  # of F8_E8M0
+_POWERS = np.append(np.ldexp(1.0, np.arange(255) - 127), np.nan).astype(np.float32)  # F8_E8M0
 
 
 class Parts:
@@ -27,7 +27,7 @@ class Parts:
         self._origin = origin
 
     def has(self, name: str) -> bool:
-        """Return whether the module has a tensor of that name."""
+        """Return True if the module has a tensor `name`."""
         return f"{self.module}.{name}" in self._tensors
 
     def tensor(self, name: str) -> Tensor:
@@ -42,7 +42,7 @@ class Parts:
         return tensor
 
     def array(self, name: str, dtype: str, *shape: int | None) -> NDArray[Any]:
-        """Return the values of a tensor of that type and shape; None: any size."""
+        """Return the values of tensor `name`, whose type and shape are checked; None: any size."""
         tensor = self.tensor(name)
         if tensor.dtype != dtype:
             raise ModelFormatError(f"{tensor.source}: found dtype {tensor.dtype}; expected {dtype}")
@@ -50,7 +50,7 @@ class Parts:
         return tensor.array
 
     def scales(self, name: str, *shape: int | None) -> Tensor:
-        """Return a tensor of scales, in f16, bf16, f32 or as powers of two, of that shape."""
+        """Return a tensor of scales: f16, bf16, f32 or powers of two; its shape is checked."""
         tensor = self.tensor(name)
         if tensor.dtype not in _FLOATS:
             raise ModelFormatError(
@@ -60,17 +60,17 @@ class Parts:
         return tensor
 
     def error(self, name: str, expected: str) -> ModelFormatError:
-        """Return a ModelFormatError about the values of a tensor."""
+        """Return a ModelFormatError about the values of tensor `name`."""
         return ModelFormatError(f"{self.tensor(name).source}: expected {expected}")
 
     def n_bytes(self, *names: str) -> int:
-        """Return the bytes of those of the tensors that the module has."""
+        """Return the total bytes of the named tensors; absent ones count as 0."""
         return sum(self.tensor(name).array.nbytes for name in names if self.has(name))
 
     def group_of(self, name: str, n_inputs: int, n_groups: int, size: int) -> NDArray[np.int64]:
-        """Return the group of each input: what tensor `name` says, if there is one, else by `size`.
+        """Return the group of each input: from tensor `name`, or if it is absent, by `size`.
 
-        size: inputs of a group.
+        size: the inputs of a group.
         """
         if not self.has(name):
             return np.arange(n_inputs, dtype=np.int64) // size
@@ -91,9 +91,9 @@ class Parts:
 
 
 def to_f32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
-    """Return scales of `dtype`, a key of a `Tensor`, in f32.
+    """Return scales in f32. dtype: the `dtype` of their `Tensor`.
 
-    A byte b of F8_E8M0 is 2 ** (b - 127), but 255 is no number.
+    A byte b of F8_E8M0 means 2 ** (b - 127), except for 255, which is NaN.
     """
     if dtype == "F8_E8M0":
         powers: NDArray[np.float32] = _POWERS[array]
@@ -106,10 +106,10 @@ def to_f32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
 def rows_of_packed(
     packed: NDArray[np.int32], rows: NDArray[np.int64], bits: int, places: NDArray[np.int64]
 ) -> NDArray[np.uint8]:
-    """Return the numbers of some outputs where a word of 32 bits holds those of several.
+    """Return the numbers of the outputs `rows`, (len(rows), inputs), packed along the outputs.
 
-    packed: (inputs, outputs * bits / 32). places: which number of a word, from the lowest bits,
-    each of its outputs is. Returns (len(rows), inputs).
+    packed: (inputs, outputs * bits / 32) words of 32 bits. places: for each output of a word, the
+    place of its number, counted from the lowest bits.
     """
     per_word = 32 // bits
     words = packed[:, rows // per_word].view(np.uint32)

@@ -1,4 +1,4 @@
-"""`Scheme`: how the matrices of a checkpoint are quantised, as quantization_config says it."""
+"""`Scheme`: the quantisation of a checkpoint's matrices, read from quantization_config."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SAID_BEFORE = ("quant_method",)
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How to make matrices of a checkpoint's tensors.
+    """A function that makes the matrix of a quantised module, and names that identify the module.
 
-    marks: the last part of the name of a tensor that every quantised module has, and no other; of
-        several names a module has one.
-    matrix: makes the matrix of the parts of such a module; raises ModelFormatError.
+    marks: last parts of tensor names. Every quantised module has a tensor with one of these names,
+        and no other module has.
+    matrix: makes the matrix from the module's parts; raises ModelFormatError.
     """
 
     marks: tuple[str, ...]
@@ -33,7 +33,7 @@ class Scheme:
 
 
 def check_names(fields: Fields, known: Iterable[str]) -> None:
-    """Raise ModelFormatError for a field whose meaning is not known."""
+    """Raise ModelFormatError for a field that is not in `known`."""
     unknown = sorted(set(fields.names()) - {*known, *_SAID_BEFORE})
     for name in unknown:
         if fields.get(name) is not None:
@@ -41,7 +41,7 @@ def check_names(fields: Fields, known: Iterable[str]) -> None:
 
 
 def read_group_size(fields: Fields, name: str) -> int:
-    """Return the number of inputs that share a scale; -1: all."""
+    """Return the number of inputs that share a scale; -1 means all inputs."""
     size: int = fields.integer(name, -1, MAX_WIDTH)
     if size != -1 and (size < 32 or size % 32):
         raise fields.error(name, f"-1, or a multiple of 32; {WAY_OUT}")
