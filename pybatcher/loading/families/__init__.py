@@ -1,6 +1,6 @@
-"""One module for each family of models: its `FAMILY` is all that the loader knows of it.
+"""Model families: one module for each, whose `FAMILY` describes it to the loader.
 
-The modules are found by listing this folder and those in it: a new family is a new file.
+The modules are found by listing this folder and its subfolders: a new family is a new file.
 """
 
 from __future__ import annotations
@@ -64,16 +64,15 @@ def read_blueprint(fields: Fields) -> Blueprint:
     is_base = _check_classes(fields, model_type, known)
     _refuse_quantised(fields, family)
     blueprint = family.hf[model_type](fields)
-    if known.base:  # a model without a head is saved without the "model." of all others
+    if known.base:  # transformers saves a model without a head without the prefix "model."
         blueprint = replace(blueprint, prefix="model.")
     return blueprint.without_head() if is_base else blueprint
 
 
 def _check_classes(fields: Fields, model_type: str, known: ModelClasses) -> bool:
-    """Return whether the model was saved without a head.
+    """Return True if the model was saved without a head.
 
-    Raises ModelFormatError for an unknown class, and for a head of an encoder that is more than
-    left out.
+    Raises ModelFormatError for an unknown class, and for an encoder whose head cannot be ignored.
     """
     classes = fields.get("architectures")
     if classes is None:
@@ -97,7 +96,7 @@ def _check_classes(fields: Fields, model_type: str, known: ModelClasses) -> bool
 
 
 def _refuse_quantised(fields: Fields, family: Family) -> None:
-    """Raise ModelFormatError for a checkpoint of quantised weights; names the method."""
+    """Raise ModelFormatError, which names the method, for a checkpoint of quantised weights."""
     found = fields.get("quantization_config")
     if found is None:
         return

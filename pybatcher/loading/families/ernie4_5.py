@@ -1,4 +1,4 @@
-"""ERNIE 4.5: a Llama that turns interleaved pairs of each head; `use_bias` is of all matrices."""
+"""ERNIE 4.5: a Llama with rope in interleaved pairs; `use_bias` applies to all matrices."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""EXAONE 4: norms after the blocks alone, and norms of q and k of each head.
+"""EXAONE 4: a norm after each block and none before it; q and k are normalised per head.
 
-In the 32B, three layers of four see a window, and q and k of the others do not turn.
+In the 32B, three layers of four have sliding windows, and q and k of the others are not rotated.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _read(fields: Fields) -> Blueprint:
 
 
 def _with_windows(config: ModelConfig, window: int, sliding: tuple[bool, ...]) -> ModelConfig:
-    """Return a Llama-like configuration with EXAONE's norms and windows. window: 0 = none."""
+    """Return a Llama-like configuration with EXAONE's norms and windows; window 0 means none."""
     config = replace(config, pre_norm=False, post_norm=True)
     if window == 0:
         return config

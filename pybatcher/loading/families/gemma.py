@@ -1,10 +1,10 @@
 """Gemma 2 and 3: norms before and after each block, tanh GELU, windows in most layers.
 
 Norms multiply by 1 + weight; the token embedding is multiplied by the root of its width. Gemma 2
-bounds scores and logits; Gemma 3 norms q and k of each head, and turns them otherwise in layers
-that see a window. EmbeddingGemma is a Gemma 3 that is an encoder (`use_bidirectional_attention`). A
-Gemma 3 with images has its text model inside, which alone is read. Fields that a config.json
-leaves out have transformers' defaults: Google's files leave out many.
+soft-caps scores and logits. Gemma 3 normalises q and k per head, and its sliding-window layers have
+a rope of their own. EmbeddingGemma is a Gemma 3 with `use_bidirectional_attention`, an encoder. A
+Gemma 3 with images contains a text model, the only part that is read. Absent fields of config.json
+have transformers' defaults: Google's files omit many.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..parts.gguf_llama import (
 )
 
 _LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
-"""Layers of the models whose attention is scaled by hidden_size / n_heads, which GGUF files omit.
+"""The number of layers of the 27B, whose attention scale, hidden_size / n_heads, GGUF files omit.
 """
 
 _DEFAULTS: dict[str, Any] = {
@@ -114,7 +114,7 @@ def _read_common(fields: Fields, architecture: str, period: int) -> ModelConfig:
     sizes = read_sizes(fields, llama_like.NAMES)
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
     if window and not causal:
-        window = window // 2 + 1  # on each side, the query itself included
+        window = window // 2 + 1  # on each side, including the query's own position
     sliding = read_sliding_layers(fields, sizes.n_layers, period)
     config = llama_config(
         sizes,
@@ -155,7 +155,7 @@ def _read_gguf_3(contents: GgufContents) -> Blueprint:
 
 
 def _read_gguf_embedding(contents: GgufContents) -> Blueprint:
-    """Read an EmbeddingGemma: an encoder with half a window on each side."""
+    """Read an EmbeddingGemma, an encoder with half a window on each side."""
     config = _gguf_config_3(contents, causal=False)
     windows = tuple(window // 2 + 1 if window else 0 for window in config.sliding_windows)
     config = replace(config, causal=False, sliding_windows=windows)
@@ -186,7 +186,7 @@ def _of_gguf(config: ModelConfig) -> ModelConfig:
 
 
 def _gguf_rules(contents: GgufContents, config: ModelConfig) -> Iterator[TensorRule]:
-    """Yield the rules of a GGUF file, whose norms have the 1 in their weights."""
+    """Yield the rules of a GGUF file, whose weights of norms include the added 1."""
     return renamed(
         llama_like.rules(
             config,

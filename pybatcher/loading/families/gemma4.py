@@ -1,13 +1,13 @@
-"""Gemma 4: layers of two shapes, shared keys and values, inputs of layers, scaled layers.
+"""Gemma 4: two layer shapes, shared KV, per-layer embeddings, scaled layer outputs.
 
-Layers that see all have wider heads, and may have fewer of keys and values, which may be of one
-product (`attention_k_eq_v`). The last layers may read the keys and values of the last one before
-them that sees as much. In E2B and E4B each layer takes a part of a second embedding. Norms have
-plain weights, and scores are not scaled. A model with images and sounds has its text model inside,
-which alone is read. Absent fields have transformers' defaults. The 26B-A4B has experts
-beside its MLPs, with norms and a router of their own: the router has an RMSNorm whose weight is
-divided by sqrt(hidden), and multiplies the weights of a row's experts, which sum to 1, by a scale
-of each.
+Full-attention layers have wider heads, and may have fewer KV heads, whose k and v may come from one
+projection (`attention_k_eq_v`). The last layers may read the KV of the last layer before them of
+the same type, full or sliding. In E2B and E4B each layer adds a part of a second embedding, the
+per-layer embeddings. Norms multiply by their weights, and scores are not scaled. The 26B-A4B has
+experts beside each MLP, with norms and a router of their own: the router has an RMSNorm whose
+weight is divided by sqrt(hidden), and it multiplies the weights of a row's experts, which sum to 1,
+by a scale of each expert. Of a model with images and sounds, only the text model is read. Absent
+fields of config.json have transformers' defaults.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _GGUF_NAMES = {
     "mlp_out_norm": "post_ffw_norm_1",
     "experts_out_norm": "post_ffw_norm_2",
 }
-"""GGUF's names of norms around MLP and experts."""
+"""GGUF's names of the norms before and after MLP and experts."""
 
 _NO_TURN = 1e29
 _GGUF_EXPERTS = gguf_experts.GgufExperts(beside_mlp=True)
@@ -88,7 +88,7 @@ def _read(fields: Fields) -> Blueprint:
     fields.refuse_unless("hidden_activation", "gelu_pytorch_tanh")
     fields.refuse_unless("use_bidirectional_attention", "vision")
     sizes = read_sizes(fields, llama_like.NAMES)
-    # The last layer sees all, whatever the file says, as in transformers.
+    # The last layer always has full attention, as in transformers.
     sliding = (*read_sliding_layers(fields, sizes.n_layers, 6)[:-1], False)
     window = fields.integer("sliding_window", 1, MAX_POSITIONS)
     vocab_size = fields.integer("vocab_size", 1, MAX_VOCABULARY)
@@ -148,7 +148,7 @@ def _with_parts(
 ) -> ModelConfig:
     """Return a Llama-like configuration with the parts of Gemma 4.
 
-    ropes: of layers that see all, and of those that slide.
+    ropes: the frequencies of full-attention layers and of sliding-window layers.
     """
     return replace(
         config,
@@ -211,7 +211,7 @@ def _layer_input_rules(config: ModelConfig, n_rows: int) -> Iterator[TensorRule]
     """Yield the rules of the per-layer embeddings, whose table has n_rows in the checkpoint.
 
     A token id indexes the table directly, as in transformers, so that no id reaches the rows
-    after the first vocab_size. These rows are left out.
+    after the first vocab_size. These rows are not loaded.
     """
     hidden, size = config.hidden_size, config.layer_input_size
     if size == 0:
@@ -242,10 +242,10 @@ def _layer_input_rules(config: ModelConfig, n_rows: int) -> Iterator[TensorRule]
 
 
 def _shared_layers(sliding: tuple[bool, ...], n_shared: int) -> tuple[int, ...] | None:
-    """Return, for each layer, the one whose keys and values it reads; -1: it has its own.
+    """Return, for each layer, the layer whose KV it reads; -1: it has its own KV.
 
-    The last n_shared layers read those of the last layer before them that sees as much. None
-    where one of them has no such layer.
+    The last n_shared layers read the KV of the last layer before them that has the same type.
+    Returns None if there is no such layer for one of them.
     """
     own = sliding[: len(sliding) - n_shared]
     last = {slides: layer for layer, slides in enumerate(own)}
@@ -287,9 +287,10 @@ def _read_shapes(
 
 
 def _read_overrides(fields: Fields, sliding: tuple[bool, ...]) -> dict[int, Fields]:
-    """Return the fields that layers have of their own.
+    """Return the fields in which single layers differ, by layer.
 
-    transformers 5 writes `per_layer_config`; published files say what layers that see all have.
+    transformers 5 writes `per_layer_config`; published files have fields for all full-attention
+    layers.
     """
     if "per_layer_config" not in fields:
         of_full = {"head_dim": fields.integer("global_head_dim", 2, MAX_HEAD_DIM, None)}
@@ -317,7 +318,7 @@ def _read_ropes(
     shapes: tuple[LayerShape, ...],
     sliding: tuple[bool, ...],
 ) -> tuple[Rope, Rope]:
-    """Return the frequencies of layers that see all, and of layers that see a window."""
+    """Return the rotary frequencies of full-attention layers and of sliding-window layers."""
     by_type = fields.child("rope_parameters").with_defaults(_ROPES)
     for flat in ("rope_theta", "rope_type"):
         by_type.refuse_unless(flat)
@@ -339,7 +340,7 @@ def _read_ropes(
 
 
 def _read_moe(fields: Fields, n_layers: int) -> MoeConfig | None:
-    """Return the experts of a gemma4_text config.json; None: it has none."""
+    """Return the experts of a gemma4_text config.json; None: the model has none."""
     if not fields.boolean("enable_moe_block", False):
         return None
     n_experts = read_n_experts(fields, "num_experts", n_layers)
@@ -354,12 +355,12 @@ def _read_moe(fields: Fields, n_layers: int) -> MoeConfig | None:
 
 
 def _router_factor(config: ModelConfig) -> float:
-    """Return what the weight of the router's norm is multiplied by."""
+    """Return the factor of the router norm's weight."""
     return float(config.hidden_size**-0.5)
 
 
 def _moe_norm_rules(config: ModelConfig) -> Iterator[TensorRule]:
-    """Yield the rules of the norms around MLP and experts; the router's is of `expert_rules`."""
+    """Yield the rules of the norms before and after MLP and experts, without the router's norm."""
     if config.moe is None:
         return
     for layer in range(config.n_layers):
@@ -413,10 +414,10 @@ def _gguf_n_layer_inputs(contents: GgufContents) -> int:
 
 
 def _read_gguf_config(contents: GgufContents) -> ModelConfig:
-    """Return the configuration of a file, whose keys vary by layer.
+    """Return the configuration of a file.
 
-    Sizes of layers that see all have the usual keys; those of layers that see a window have keys
-    that end in `_swa`. A key of a size that varies from layer to layer is a list.
+    Full-attention layers have the usual keys of sizes; the keys of sliding-window layers end in
+    `_swa`. The key of a size that varies between layers has a list.
     """
     keys = contents.keys
     keys.refuse_unless("attention.causal", True)
@@ -473,7 +474,7 @@ def _gguf_rules(config: ModelConfig, n_layer_inputs: int) -> Iterator[TensorRule
 def _gguf_expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
     """Yield the rules of routers and experts, with GGUF's names as sources.
 
-    The converter writes gate over up in one tensor; other programs keep them apart.
+    The converter writes gate above up in one tensor; other programs write two tensors.
     """
     if config.moe is None:
         return
@@ -506,7 +507,7 @@ def _gguf_expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
 
 
 def _gguf_unused(config: ModelConfig) -> Collection[str]:
-    """Return the names of tensors that files have and no layer needs: of shared keys and values."""
+    """Return the names of k and v tensors that files have for layers which share other KV."""
     return {
         f"blk.{layer}.{part}.weight"
         for layer, shape in enumerate(config.layer_shapes)
@@ -571,14 +572,14 @@ def _read_gguf_ropes(
         return full, sliding
     if divisors.shape != (len(full.inv_freq),):
         raise keys.error("attention.key_length", f"twice the {divisors.size} of rope_freqs")
-    # For a pair that does not turn, the file has a divisor for a frequency of nearly 0.
+    # A huge divisor, which makes the frequency nearly 0, means that the pair is not rotated.
     exact = (0.0 if d >= _NO_TURN else f / d for f, d in zip(full.inv_freq, divisors, strict=True))
     inv_freq = tuple(float(np.float32(f)) for f in exact)
     return replace(full, inv_freq=inv_freq), sliding
 
 
 def _by_layer(keys: ArchitectureKeys, name: str, n_layers: int, high: int) -> list[int]:
-    """Return a number for each layer, of a key that is a list of them, or one for all."""
+    """Return a number for each layer; the key has a list, or one number for all layers."""
     values = _as_list(keys.get(name))
     if not isinstance(values, list):
         return [keys.integer(name, 1, high)] * n_layers

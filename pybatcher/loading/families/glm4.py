@@ -1,6 +1,6 @@
 """GLM-4-0414 (9B and 32B): norms before and after each block, and rope in interleaved pairs.
 
-The first half of each head turns. q, k and v have biases; gate and up are one tensor.
+The first half of each head is rotated. q, k and v have biases; gate and up are one tensor.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Granite 3 and 4: a Llama with four multipliers.
 
-They scale the token embedding, the addition of each block to the residual stream, the scores and
-the logits. The second one is not computed: with a residual stream that is smaller by it, blocks add
-as they are, the embedding is divided by it, and norms, which divide by the root mean square, differ
-in their epsilon alone.
+The multipliers scale the token embedding, the output of each block, the scores and the logits. The
+engine does not multiply the outputs of blocks. Instead, the whole residual stream is divided by
+that multiplier: the embedding is divided by it, and norms, which divide by the root mean square,
+need only another epsilon.
 
 Dense Granite 4.0 is published as a granitemoehybrid without experts and without Mamba layers, in
-which gate and up are one tensor. Others of that type are refused.
+which gate and up are one tensor. Other models of that type are refused.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _read(fields: Fields) -> Blueprint:
 def _read_hybrid(fields: Fields) -> Blueprint:
     """Return the blueprint of a granitemoehybrid config.json of a dense model.
 
-    Raises ModelFormatError, for experts, Mamba layers and no positions too.
+    Raises ModelFormatError, also for experts, Mamba layers and models without positions.
     """
     for name, supported in (("num_local_experts", 0), ("position_embedding_type", "rope")):
         if fields.get(name) != supported:
@@ -69,7 +69,7 @@ def _read_config(fields: Fields, names: SizeNames) -> ModelConfig:
 
 
 def _of_shared_mlp(config: ModelConfig, rules: Iterator[TensorRule]) -> Iterator[TensorRule]:
-    """Yield the rules with a hybrid's names of the MLP, of which gate and up are one tensor."""
+    """Yield the rules with a hybrid's names of the MLP; its gate and up are one tensor."""
     inner, hidden = config.intermediate_size, config.hidden_size
     rows = {"gate": (0, inner), "up": (inner, 2 * inner)}
     for rule in rules:
@@ -87,7 +87,7 @@ def _of_shared_mlp(config: ModelConfig, rules: Iterator[TensorRule]) -> Iterator
 def _with_multipliers(
     config: ModelConfig, *, embedding: float, residual: float, attention: float, logits: float
 ) -> ModelConfig:
-    """Return the configuration with Granite's four multipliers; logits are divided by theirs."""
+    """Return the configuration with Granite's multipliers. logits: a divisor of the logits."""
     return replace(
         config,
         norm_eps=config.norm_eps / residual**2,
@@ -102,7 +102,7 @@ def _read_gguf(contents: GgufContents) -> Blueprint:
     config = read_gguf_config(contents, reads=(SCALE,))
 
     def factor(name: str) -> float | None:
-        """Return a multiplier; None where the file has none, which 0 says too."""
+        """Return a multiplier; None if the key is absent or 0."""
         value = keys.number(name, 0.0, 1e6, 0.0)
         return keys.number(name, 1e-6, 1e6) if value else None
 

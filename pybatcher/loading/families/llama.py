@@ -1,6 +1,6 @@
-"""Llama 2 and 3, and models with the same files: SmolLM2, Yi. InternLM3, whose config.json differs.
+"""Llama 2 and 3, models with the same files (SmolLM2, Yi), and InternLM3, with another config.json.
 
-llama.cpp has Mistral and Mixtral as `llama` files too.
+Mistral and Mixtral are `llama` files in llama.cpp, too.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def _read(fields: Fields) -> Blueprint:
 
 
 def _read_internlm3(fields: Fields) -> Blueprint:
-    """Read a file with names of its own for biases: `qkv_bias` and `bias`.
+    """Read an InternLM3, whose fields `qkv_bias` and `bias` enable biases.
 
-    transformers saves them as `attention_bias` and `mlp_bias`.
+    transformers saves these fields as `attention_bias` and `mlp_bias`.
     """
     windows = (0,) * llama_like.read_n_layers(fields)
     config = llama_like.read_config(fields, windows, _HEAD_DIM_OF_INTERNLM3, norm_eps=1e-5)

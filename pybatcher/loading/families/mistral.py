@@ -1,7 +1,8 @@
 """Mistral, Mixtral, Ministral: a Llama with sliding windows in every layer, or by layer.
 
 Mixtral has experts; Ministral 3 has YaRN, and queries scaled by position. Mistral 3 (`mistral3`) is
-a vision model around a text model of the kinds mistral and ministral3, which alone is loaded.
+a vision model that contains a text model of type mistral or ministral3, the only part that is
+loaded.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def _read(fields: Fields) -> Blueprint:
     n_layers = llama_like.read_n_layers(fields)
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
     windows = (window,) * n_layers
-    if fields.get("layer_types") is not None:  # a Ministral, whatever its type, as in transformers
+    if fields.get("layer_types") is not None:  # a Ministral of either type, as in transformers
         windows = llama_like.read_layer_windows(fields, window, n_layers)
     config = llama_like.read_config(fields, windows)
     rules = llama_like.rules(config, qkv_bias=False, o_bias=False, mlp_bias=False)
@@ -72,7 +73,7 @@ def _read_mixtral(fields: Fields) -> Blueprint:
 
 
 def _expert_rules(config: ModelConfig, moe: MoeConfig) -> list[TensorRule]:
-    """Return the rules of published files, or of modules, whose MLP has another name."""
+    """Return the experts' rules of published files, or of modules, which name the MLP otherwise."""
     rules = []
     for layer in range(config.n_layers):
         published = f"model.layers.{layer}.block_sparse_moe."
@@ -98,7 +99,8 @@ def _read_multimodal(fields: Fields) -> Blueprint:
 def _with_query_beta(config: ModelConfig, beta: float, original: int) -> ModelConfig:
     """Return the configuration with queries scaled by position.
 
-    beta: 0 = not scaled. original: positions that the model was trained with first.
+    beta: the strength of the scaling; 0 = not scaled. original: the positions of the original
+        training.
     """
     if beta == 0:
         return config

@@ -1,7 +1,7 @@
-"""OLMo 2 and 3: blocks take the residual stream as it is, and what they add is normed.
+"""OLMo 2 and 3: a norm after each block, before the residual addition, and none before the block.
 
-q and k are normed over all heads at once. In OLMo 3 most layers see a window; the others may
-have scaled rotary frequencies.
+q and k are normalised over all heads together. In OLMo 3 most layers have sliding windows; the
+others may have scaled rotary frequencies.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NORMS = {
     "attn_post_norm": "post_attention_layernorm",
     "mlp_post_norm": "post_feedforward_layernorm",
 }
-_THETA = 5e5  # of an olmo3 that says none
+_THETA = 5e5  # the default of an olmo3
 
 
 def _read(fields: Fields) -> Blueprint:
@@ -86,7 +86,7 @@ def _read_layers(fields: Fields, config: ModelConfig) -> ModelConfig:
 
 
 def _read_gguf(contents: GgufContents) -> Blueprint:
-    """Read an olmo2 file. One with windows is an OLMo 3, whose windowed layers have plain rope."""
+    """Read an olmo2 file; with windows it is an OLMo 3, whose windowed layers have plain rope."""
     keys = contents.keys
     config = read_gguf_config(contents, reads=(WINDOW,))
     theta = keys.number("rope.freq_base", 1e-3, 1e12, 1e4)

@@ -1,7 +1,7 @@
 """Phi-3, Phi-3.5 and Phi-4-mini: a Llama with fused weights.
 
-q, k and v are one tensor, gate and up another. LongRoPE, and a part of each head that does
-not rotate (Phi-4-mini): rows of q and k are ordered so that pairs that rotate come first.
+q, k and v are one tensor, gate and up another. Phi-4-mini has LongRoPE and partial rope: the rows
+of q and k are ordered so that rotated pairs come first.
 """
 
 from __future__ import annotations

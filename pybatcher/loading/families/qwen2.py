@@ -1,4 +1,4 @@
-"""Qwen2 and 2.5: a Llama whose q, k and v have biases, and windows in upper layers."""
+"""Qwen2 and 2.5: a Llama whose q, k and v have biases, with sliding windows in upper layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Qwen3, dense and mixtures of experts: a Llama whose q and k are normed per head."""
+"""Qwen3, dense and mixtures of experts: a Llama whose q and k are normalised per head."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _blueprint(fields: Fields, config: ModelConfig) -> Blueprint:
 
 
 def _read_experts(fields: Fields, n_layers: int) -> MoeConfig | None:
-    """Return None where all layers are dense."""
+    """Return the configuration of the experts; None: all layers are dense."""
     name = "num_experts" if "num_experts" in fields else "num_local_experts"
     n_experts = read_n_experts(fields, name, n_layers)
     in_layer = read_sparse_layers(fields, n_layers)

@@ -1,4 +1,4 @@
-"""Seed-OSS: a Llama whose q, k and v have biases; o and the MLP may have some."""
+"""Seed-OSS: a Llama whose q, k and v have biases; o and the MLP may have biases."""
 
 from __future__ import annotations
 

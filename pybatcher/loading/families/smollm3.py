@@ -1,4 +1,4 @@
-"""SmolLM3: a Llama some of whose layers do not rotate queries and keys (NoPE)."""
+"""SmolLM3: a Llama that does not rotate queries and keys in some layers (NoPE)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _read(fields: Fields) -> Blueprint:
 
 
 def _read_gguf(contents: GgufContents) -> Blueprint:
-    """Read a file, which does not say which layers rotate: all but every fourth, as llama.cpp."""
+    """Read a file, which does not list NoPE layers: every fourth layer is one, as in llama.cpp."""
     config = read_gguf_config(contents)
     config = _with_rotated(config, _all_but_every(_DEFAULT_INTERVAL, config.n_layers))
     rules = renamed(llama_like.rules(config, **biases(contents)))
@@ -58,7 +58,7 @@ def _all_but_every(interval: int, n_layers: int) -> tuple[bool, ...]:
 
 
 def _read_rotated(fields: Fields, n_layers: int) -> tuple[bool, ...]:
-    """Read which layers rotate. `no_rope_layers` lists them, against its name, as 1."""
+    """Return, for each layer, True if it has rope, for which `no_rope_layers` has a 1."""
     listed = fields.get("no_rope_layers")
     if listed is None:
         interval = fields.integer("no_rope_layer_interval", 1, MAX_LAYERS, _DEFAULT_INTERVAL)
@@ -71,9 +71,9 @@ def _read_rotated(fields: Fields, n_layers: int) -> tuple[bool, ...]:
 
 
 def _read_windows(fields: Fields, rotated: tuple[bool, ...]) -> tuple[int, ...]:
-    """Read the windows. Where `layer_types` is absent, layers that do not rotate slide.
+    """Return the window of each layer: by `layer_types`, or if that is absent, of NoPE layers.
 
-    `use_sliding_window` is for those files alone: transformers' masks are as `layer_types` says.
+    `use_sliding_window` applies only if `layer_types` is absent, as in transformers.
     """
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
     if fields.get("layer_types") is not None:

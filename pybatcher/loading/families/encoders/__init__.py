@@ -1,1 +1,1 @@
-"""Encoders, which see both sides of a token and only embed."""
+"""Encoders, whose attention is not causal and which only embed."""

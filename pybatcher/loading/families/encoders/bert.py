@@ -1,10 +1,10 @@
 """BERT, RoBERTa and XLM-RoBERTa: encoders with LayerNorm after each block, learned positions, GELU.
 
-A block's output is normed together with the residual (post-norm). The norm after a block is
-therefore taken as the norm before the next one, whose output continues the residual stream; the
-norm of the embedding is that of the first block, and the norm after the last block is the final
-norm. All tokens are of type 0, whose embedding is added to that of every position. RoBERTa numbers
-positions from the padding token's id + 1 on.
+The models are post-norm: the sum of a block's output and the residual is normalised. The norm after
+a block is therefore loaded as the norm before the next one, whose output continues the residual
+stream; the norm of the embedding becomes that of the first block, and the norm after the last block
+becomes the final norm. All tokens have type 0, whose embedding is added to every position's.
+RoBERTa numbers positions from the padding token's id + 1 on.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ _GGUF_NAMES = {
     "output.dense": "ffn_down",
     "output.LayerNorm": "layer_output_norm",
 }
-"""GGUF's names of transformers' tensors, of a model or of a layer."""
-_OLD_NAMES = {"weight": "gamma", "bias": "beta"}  # of LayerNorm's, in checkpoints from TensorFlow
+"""GGUF's names of a model's and a layer's tensors, by transformers' names."""
+_OLD_NAMES = {"weight": "gamma", "bias": "beta"}  # LayerNorm's names in TensorFlow's checkpoints
 
 
 def _read(fields: Fields) -> Blueprint:
@@ -129,7 +129,8 @@ def _rules(
 ) -> Iterator[TensorRule]:
     """Yield a rule for every tensor, with transformers' names as sources.
 
-    prefix: of the names. first_position: number of the first row of positions that is used.
+    prefix: the prefix of the names. first_position: index of the first row of the position
+        embedding that is used.
     """
     hidden, inner = config.hidden_size, config.intermediate_size
     embeddings = f"{prefix}embeddings."
@@ -187,8 +188,8 @@ def _norm_rules(name: str, source: str, size: int) -> Iterator[TensorRule]:
 def _read_gguf(contents: GgufContents) -> Blueprint:
     """Read a `bert` file: a BERT, RoBERTa or XLM-RoBERTa.
 
-    The file does not say by which GELU a model was trained: it is the exact one here, and the tanh
-    form in llama.cpp.
+    The file does not specify the GELU of the model's training. This is the exact GELU here, and the
+    tanh approximation in llama.cpp.
     """
     keys, sizes = contents.keys, read_gguf_sizes(contents)
     keys.refuse_unless("attention.causal", False)

@@ -1,8 +1,8 @@
-"""ModernBERT: an encoder with rotary positions, whose layers see a window on both sides or all.
+"""ModernBERT: an encoder with rotary positions and with sliding-window or full attention.
 
-LayerNorm before each block, mostly without a bias; the MLP is gated by GELU. The first layer has no
-norm before attention: the norm of the embedding stands there, and the residual stream goes on from
-it. Fields that a config.json leaves out have transformers' defaults.
+Each block has a LayerNorm before it, mostly without a bias; the MLP is gated by GELU. The first
+layer has no norm before attention: the norm of the embedding replaces it, and its output continues
+the residual stream. Absent fields of config.json have transformers' defaults.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _GGUF_NAMES = {
     "mlp.Wi": "ffn_up",
     "mlp.Wo": "ffn_down",
 }
-"""GGUF's names of transformers' tensors, of a model or of a layer."""
+"""GGUF's names of a model's and a layer's tensors, by transformers' names."""
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -151,8 +151,8 @@ def _norm_rules(config: ModelConfig, name: str, source: str) -> Iterator[TensorR
 def _read_gguf(contents: GgufContents) -> Blueprint:
     """Read a `modern-bert` file, which has no biases.
 
-    The file does not say by which GELU a model was trained: it is the exact one here, and the tanh
-    form in llama.cpp.
+    The file does not specify the GELU of the model's training. This is the exact GELU here, and the
+    tanh approximation in llama.cpp.
     """
     keys, sizes = contents.keys, read_gguf_sizes(contents, reads=(WINDOW,))
     sliding = sliding_layers(keys, sizes.n_layers, 3, full_first=True)

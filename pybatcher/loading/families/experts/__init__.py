@@ -1,1 +1,1 @@
-"""Decoders that are published as mixtures of experts alone."""
+"""Decoders that are published only as mixtures of experts."""

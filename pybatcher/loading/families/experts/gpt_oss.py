@@ -1,8 +1,8 @@
-"""gpt-oss: sinks in attention, a window in every other layer, experts with biases.
+"""gpt-oss: attention sinks, a sliding window in every other layer, experts with biases.
 
-Published checkpoints have the experts of a layer in MXFP4, gate and up in turns; a model that
-transformers saves after it has dequantised them has (experts, inputs, outputs), as live modules do.
-Both are read.
+Published checkpoints have the experts of a layer in MXFP4, with alternating rows of gate and up. A
+model that transformers saves after dequantising them has (experts, inputs, outputs), as live
+modules do. Both forms are read.
 
 OpenAI 2025, gpt-oss-120b & gpt-oss-20b model card (arXiv:2508.10925).
 """
@@ -53,7 +53,7 @@ _YARN = {
     "truncate": False,
     "original_max_position_embeddings": 4096,
 }
-"""transformers' rope_parameters where config.json has none."""
+"""transformers' default of rope_parameters."""
 
 
 def _read(fields: Fields) -> Blueprint:
@@ -110,9 +110,9 @@ class _Part(NamedTuple):
 
     name: str
     source: str
-    n_outputs: int  # of the tensor
+    n_outputs: int  # outputs of the tensor
     n_inputs: int
-    first: int  # of the matrix's rows
+    first: int  # first row of the matrix in the tensor
     step: int
 
 

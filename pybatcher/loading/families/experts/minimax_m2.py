@@ -1,6 +1,6 @@
-"""MiniMax-M2: experts chosen by sigmoids and biases, norms of q and k over all heads at once.
+"""MiniMax-M2: experts selected by sigmoid scores plus biases; q and k normalised over all heads.
 
-A part of each head turns. Published files have Mixtral's names of experts; modules have others.
+A part of each head is rotated. Published files use Mixtral's names of experts; modules use others.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _read(fields: Fields) -> Blueprint:
     for name in ("shared_intermediate_size", "attn_type_list"):
         _refuse_other_parts(fields, name)
     sizes = read_sizes(fields, llama_like.NAMES)
-    if "rotary_dim" in fields:  # of published files
+    if "rotary_dim" in fields:  # published files have it
         rotary_dim = fields.integer("rotary_dim", 2, MAX_HEAD_DIM)
         fields = fields.with_values({"partial_rotary_factor": rotary_dim / sizes.head_dim})
     rotary_dim = read_rotary_dim(fields, sizes.head_dim)
@@ -87,7 +87,7 @@ def _rules(
 
 
 def _expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
-    """Yield the rules of published files, or of modules, whose MLP has another name."""
+    """Yield the experts' rules of published files, or of modules, which name the MLP otherwise."""
     moe = config.moe
     assert moe is not None
     for layer in range(config.n_layers):

@@ -1,4 +1,4 @@
-"""OLMoE: experts in every layer, and norms of q and k that go over all heads at once."""
+"""OLMoE: experts in every layer; q and k are normalised over all heads together."""
 
 from __future__ import annotations
 

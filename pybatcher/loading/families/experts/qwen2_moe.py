@@ -1,6 +1,6 @@
-"""Qwen2-MoE and Qwen1.5-MoE: experts, and a gated expert that all rows share.
+"""Qwen2-MoE and Qwen1.5-MoE: experts, and a gated shared expert for all rows.
 
-Layers without experts have an MLP of another width. q, k and v have biases.
+The MLP of layers without experts has another width. q, k and v have biases.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _read(fields: Fields) -> Blueprint:
 
 
 def _read_windows(fields: Fields, n_layers: int) -> tuple[int, ...]:
-    """Return the windows: of every second layer before the `max_window_layers`-th, or by type."""
+    """Return the windows: by `layer_types`, or every second layer before `max_window_layers`."""
     window = fields.integer("sliding_window", 0, MAX_POSITIONS, 0)
     if not fields.boolean("use_sliding_window", False):
         window = 0
@@ -58,7 +58,7 @@ def _read_windows(fields: Fields, n_layers: int) -> tuple[int, ...]:
 
 
 def _read_experts(fields: Fields, n_layers: int) -> MoeConfig | None:
-    """Return None where all layers are dense."""
+    """Return the configuration of the experts; None: all layers are dense."""
     n_experts = read_n_experts(fields, "num_experts", n_layers)
     in_layer = read_sparse_layers(fields, n_layers)
     moe = MoeConfig(
@@ -73,7 +73,7 @@ def _read_experts(fields: Fields, n_layers: int) -> MoeConfig | None:
 
 
 def _with_experts(config: ModelConfig, moe: MoeConfig, shared_width: int) -> ModelConfig:
-    """Return the configuration with experts. shared_width: of the MLP in layers with experts."""
+    """Return the configuration with experts. shared_width: the width of the shared expert."""
     if all(moe.in_layer):
         return replace(config, moe=moe, intermediate_size=shared_width)
     shapes = tuple(
@@ -88,7 +88,7 @@ def _with_experts(config: ModelConfig, moe: MoeConfig, shared_width: int) -> Mod
 
 
 def _rules(config: ModelConfig, *, qkv_bias: bool, o_bias: bool) -> Iterator[TensorRule]:
-    """Yield a rule for every tensor but those of experts that rows choose."""
+    """Yield a rule for every tensor except those of routed experts."""
     sparse = (False,) * config.n_layers if config.moe is None else config.moe.in_layer
     for rule in llama_like.rules(config, qkv_bias=qkv_bias, o_bias=o_bias, mlp_bias=False):
         _, number, part, *_ = (*rule.name.split("."), "", "")

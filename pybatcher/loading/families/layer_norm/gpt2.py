@@ -1,7 +1,7 @@
-"""GPT-2: LayerNorm, learned positions, one fused q-k-v product, tanh GELU.
+"""GPT-2: LayerNorm, learned positions, a fused q-k-v projection, tanh GELU.
 
-The checkpoint's Conv1D weights are (inputs, outputs): the engine gets transposed views of
-them, and the fused q-k-v weight as three slices.
+The checkpoint's Conv1D weights are (inputs, outputs): the engine gets transposed views of them, and
+three slices of the fused q-k-v weight.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""StableLM and StableLM 2 1.6B: LayerNorm in a Llama of whose heads a part turns.
+"""StableLM and StableLM 2 1.6B: a Llama with LayerNorm and partial rope.
 
-The 12B, with norms of q and k and with attention and MLP in parallel, is refused.
+The 12B, which normalises q and k and computes attention and MLP in parallel, is refused.
 """
 
 from __future__ import annotations

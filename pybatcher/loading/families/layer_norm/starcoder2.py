@@ -1,4 +1,4 @@
-"""StarCoder2: LayerNorm, rope, an MLP of GELU without a gate, biases and perhaps a window."""
+"""StarCoder2: LayerNorm, rope, a GELU MLP without a gate, biases and optional sliding windows."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _rules(
 
 
 def _read_gguf(contents: GgufContents) -> Blueprint:
-    """Read a file, which does not say by which GELU: the tanh form, as in llama.cpp."""
+    """Read a file, which does not specify the GELU: this is the tanh form, as in llama.cpp."""
     config = _with_mlp(read_gguf_config(contents, reads=(WINDOW,), norm="layer"), "gelu_tanh")
     window = contents.keys.integer(WINDOW, 0, MAX_POSITIONS, 0)
     config = replace(config, sliding_windows=(window,) * config.n_layers)

@@ -1,1 +1,1 @@
-"""Decoders most of whose layers are recurrent, and have no KV."""
+"""Decoders with many recurrent layers, which have a state of fixed size instead of KV."""

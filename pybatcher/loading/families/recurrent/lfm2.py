@@ -1,8 +1,8 @@
-"""LFM2 and 2.5, dense and mixtures: most layers are short convolutions, the others attention.
+"""LFM2 and 2.5, dense and mixtures of experts: most layers are short convolutions.
 
-In mixtures the first layers are dense. A router's logits become sigmoids, and biases have a part in
-the choice of experts. `embedding_norm` is the final norm. Only the text part of a model with images
-is read.
+The other layers have attention. The first layers of a mixture are dense; its router selects experts
+by the sigmoid of the logits plus a bias. `embedding_norm` is the final norm. Only the text part of
+a model with images is read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ...parts.gguf_llama import gguf_blueprint, read_gguf_config
 from ...parts.gguf_names import gguf_name
 
 _MIN_CONV_SIZE = 2
-"""The least convolution size: with fewer positions a layer would keep no state of a sequence."""
+"""The minimum size of a convolution: a layer with a smaller one would have no state."""
 
 _MOE = "lfm2_moe"
 _KV_HEADS = "attention.head_count_kv"
@@ -43,7 +43,7 @@ GGUF_NAMES = {
     "short_conv.o": "shortconv.out_proj",
     "short_conv.convolution": "shortconv.conv.weight",
 }
-"""GGUF's names, where they are not those of a Llama: the final norm has that of another one."""
+"""GGUF's names that differ from a Llama's; the final norm is called `token_embd_norm`."""
 _DEFAULTS: dict[str, Any] = {
     "vocab_size": 65536,
     "rope_theta": 1e6,
@@ -112,7 +112,7 @@ def _read_multimodal(fields: Fields) -> Blueprint:
 def _with_short_conv(
     config: ModelConfig, conv_size: int, in_layer: tuple[bool, ...]
 ) -> ModelConfig:
-    """Return a Llama-like configuration with short convolutions in some layers, if in any."""
+    """Return a Llama-like configuration with short convolutions in the layers `in_layer`."""
     if not any(in_layer):
         return config
     return replace(
@@ -123,7 +123,7 @@ def _with_short_conv(
 
 
 def _adjusted_width(fields: Fields, name: str, width: int) -> int:
-    """Return the MLP's width: two thirds of what the file says, times a factor, rounded up."""
+    """Return the MLP's width: two thirds of `width` times a factor, rounded up to a multiple."""
     if not fields.boolean("block_auto_adjust_ff_dim", True):
         return width
     whole = fields.integer("block_multiple_of", 1, MAX_WIDTH, 256)
@@ -146,7 +146,7 @@ def _read_conv_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
 
 
 def _convolved_but(fields: Fields, n_layers: int) -> tuple[bool, ...]:
-    """Return which layers are convolutions where older files list those that are not."""
+    """Return, for each layer, True for a convolution; older files list the attention layers."""
     listed = fields.get("full_attn_idxs")
     if listed is None:
         return (False,) * n_layers
@@ -158,7 +158,7 @@ def _convolved_but(fields: Fields, n_layers: int) -> tuple[bool, ...]:
 
 
 def _read_moe(fields: Fields, n_layers: int) -> MoeConfig | None:
-    """Return None where all layers are dense."""
+    """Return the configuration of the experts; None: all layers are dense."""
     n_experts = experts.read_n_experts(fields, "num_experts", n_layers)
     n_dense = fields.integer("num_dense_layers", 0, MAX_LAYERS)
     if n_dense >= n_layers:
@@ -175,7 +175,7 @@ def _read_moe(fields: Fields, n_layers: int) -> MoeConfig | None:
 
 
 def _rules(config: ModelConfig) -> Iterator[TensorRule]:
-    """Yield a rule for every tensor but those of experts, with transformers' names as sources."""
+    """Yield a rule for every tensor except the experts', with transformers' names as sources."""
     convolved = config.recurrent_layers
     for rule in llama_like.rules(
         config, qkv_bias=False, o_bias=False, mlp_bias=False, norms=_NORMS, qk_norm=True
@@ -207,7 +207,7 @@ def _rules(config: ModelConfig) -> Iterator[TensorRule]:
 
 
 def _expert_rules(config: ModelConfig, has_bias: bool) -> Iterator[TensorRule]:
-    """Yield the rules of routers and experts: of three matrices each, or of stacked ones."""
+    """Yield the rules of routers and experts, whose matrices may be separate or stacked."""
     mixture = config.moe
     if mixture is None:
         return
@@ -248,9 +248,9 @@ def _read_gguf_moe(contents: GgufContents) -> Blueprint:
 
 
 def _metadata_of_attention(contents: GgufContents) -> Fields:
-    """Return the metadata with the heads of keys and values of the layers that have any.
+    """Return the metadata with one number of KV heads, that of the attention layers.
 
-    A layer that is a convolution has none in the file.
+    The file has a list, in which convolutions have 0 KV heads.
     """
     keys = contents.keys
     if not isinstance(keys.get(_KV_HEADS), np.ndarray):

@@ -1,10 +1,10 @@
-"""Qwen 3.5: three layers in four are recurrent, by the gated delta rule; attention has a gate.
+"""Qwen 3.5: three layers in four are gated delta nets; the attention of the others has a gate.
 
-In its mixtures (35B-A3B) every layer has experts, and an MLP that is a shared expert.
+In the mixtures of experts (35B-A3B) every layer has experts and a shared expert.
 
-Norms multiply by 1 + weight, but for those of the recurrent layers' heads. The queries' product
-has, for each head, its queries and then its gate. A part of each head turns. A model with images
-has its text model inside, which alone is read: without images its three position numbers are one.
+Norms multiply by 1 + weight, except for the head norms of gated delta nets. The query projection
+has, for each head, its query and then its gate. A part of each head is rotated. Of a model with
+images only the text model is read: without images, its three position indices are equal.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ _DEFAULTS_OF_MOE: dict[str, Any] = {
 _KINDS = ("full_attention", "linear_attention")
 _NAMES_OF_MOE = llama_like.NAMES._replace(intermediate_size="shared_expert_intermediate_size")
 _PERIOD = 4
-"""The period of layers with attention, if a file does not list them."""
+"""The default period of attention layers."""
 
-_MOST_PREDICTING = 8  # layers that predict further tokens
+_MOST_PREDICTING = 8  # layers for multi-token prediction
 
 GGUF_NAMES = {
     "mlp_norm": "post_attention_norm",
@@ -77,7 +77,7 @@ GGUF_NAMES = {
     "delta.norm": "ssm_norm",
     "delta.o": "ssm_out",
 }
-"""GGUF's names, where they are not those of a Llama."""
+"""GGUF's names that differ from a Llama's."""
 _PREDICTING = (
     *("attn_norm", "post_attention_norm", "attn_q", "attn_k", "attn_v", "attn_output"),
     *("attn_q_norm", "attn_k_norm", "ffn_gate", "ffn_up", "ffn_down"),
@@ -131,7 +131,7 @@ def _read_multimodal(fields: Fields) -> Blueprint:
 
 
 def _with_delta(config: ModelConfig, delta: DeltaConfig) -> ModelConfig:
-    """Return a Llama-like configuration with recurrent layers, and a gate in the others."""
+    """Return a Llama-like configuration with gated delta nets, and gates in attention layers."""
     return replace(
         config,
         attention_gate=True,
@@ -182,7 +182,8 @@ def _read_recurrent_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
 def _rules(config: ModelConfig, *, bias: bool, norm_plus: float) -> Iterator[TensorRule]:
     """Yield a rule for every tensor, with transformers' names as sources.
 
-    bias: of the projections of attention. norm_plus: added to the weights of norms.
+    bias: True if the attention projections have biases. norm_plus: a number added to the weights of
+        norms.
     """
     delta = config.delta
     assert delta is not None
@@ -259,10 +260,11 @@ def _gguf_blueprint(contents: GgufContents, config: ModelConfig) -> Blueprint:
 
 
 def _with_gguf_delta(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
-    """Return the configuration with the recurrent layers of the file.
+    """Return the configuration with the gated delta nets of the file.
 
-    Value heads lie in turn: the first of each key head, then the second of each. Layers that
-    predict further tokens come last, and are left out.
+    The file orders value heads by their index within a key head: first the first value head of
+    each key head, then the second of each. Layers for multi-token prediction come last; they are
+    not loaded.
     """
     n_predicting = keys.integer("nextn_predict_layers", 0, _MOST_PREDICTING, 0)
     if n_predicting >= config.n_layers:
@@ -309,7 +311,7 @@ def _gguf_recurrent_layers(
 def _gguf_rules(config: ModelConfig) -> Iterator[TensorRule]:
     """Yield a rule for every tensor, with GGUF's names as sources.
 
-    Norms have the 1 in their weights, and decays are as they are, without a logarithm.
+    Weights of norms include the added 1, and the file has decays instead of their logarithms.
     """
     names = GGUF_NAMES if config.moe is None else GGUF_NAMES | SHARED_EXPERT_NAMES
     for rule in _rules(config, bias=False, norm_plus=0.0):
@@ -330,7 +332,7 @@ def _gguf_rules(config: ModelConfig) -> Iterator[TensorRule]:
 
 
 def _gguf_unused(config: ModelConfig) -> Collection[str]:
-    """Return the names of tensors of layers that predict further tokens."""
+    """Return the names of the tensors of layers for multi-token prediction."""
     layers = range(config.n_layers, config.n_layers + _MOST_PREDICTING)
     return {f"blk.{layer}.{part}.weight" for layer in layers for part in _PREDICTING}
 
