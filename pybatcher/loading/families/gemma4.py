@@ -6,8 +6,8 @@ the same type, full or sliding. In E2B and E4B each layer adds a part of a secon
 per-layer embeddings. Norms multiply by their weights, and scores are not scaled. The 26B-A4B has
 experts beside each MLP, with norms and a router of their own: the router has an RMSNorm whose
 weight is divided by sqrt(hidden), and it multiplies the weights of a row's experts, which sum to 1,
-by a scale of each expert. Of a model with images and sounds, only the text model is read. Absent
-fields of config.json have transformers' defaults.
+by a scale of each expert. A model with images and sounds contains a text model, the only part that
+is read. Absent fields of config.json have transformers' defaults.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 In the mixtures of experts (35B-A3B) every layer has experts and a shared expert.
 
 Norms multiply by 1 + weight, except for the head norms of gated delta nets. The query projection
-has, for each head, its query and then its gate. A part of each head is rotated. Of a model with
-images only the text model is read: without images, its three position indices are equal.
+has, for each head, its query and then its gate. A part of each head is rotated. A model with images
+contains a text model, the only part that is read: without images, its three position indices are
+equal.
 """
 
 from __future__ import annotations
