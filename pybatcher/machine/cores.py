@@ -27,7 +27,7 @@ class Cores:
     quota: float | None
 
     def reason(self) -> str:
-        """One line that explains the value of `n_threads`."""
+        """Return a line that explains the value of `n_threads`."""
         cores = "1 physical core" if self.n_cores == 1 else f"{self.n_cores} physical cores"
         text = f"{self.n_threads} of {self.n_cpus} logical CPUs: {cores}"
         if self.n_slow:

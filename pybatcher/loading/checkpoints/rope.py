@@ -206,7 +206,7 @@ def _llama3(inv_freq: NDArray[np.float64], scaling: Fields, original: int) -> ND
 def _yarn(
     inv_freq: NDArray[np.float64], theta: float, scaling: Fields, original: int, factor: float
 ) -> tuple[NDArray[np.float64], float]:
-    """Interpolate by parts: blend the dimensions between beta_slow and beta_fast turns.
+    """Interpolate by parts: blend dimensions that make beta_slow to beta_fast rotations.
 
     Returns the frequencies (head_dim / 2,) and the attention factor.
     """

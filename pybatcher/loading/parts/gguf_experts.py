@@ -34,13 +34,14 @@ _SOFTMAX_OF_CHOSEN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GgufExperts:
-    """The experts of an architecture, as far as no key describes them.
+    """The properties of an architecture's experts that no key of a file describes.
 
-    always: every file has some. wide_as_mlp: as wide as the model's MLP where the file does not
-    say. softmax_of_chosen: weights are the softmax over the chosen experts, not over all.
-    swiglu_limit, swiglu_alpha, beside_mlp, shared_expert, sigmoid: as `MoeConfig` has them.
-    dense_first: a key may say that so many layers from the first on have none.
-    normalised: the weights of the chosen experts are made to sum to 1.
+    always: True if every file has experts.
+    wide_as_mlp: True if an expert is as wide as the model's MLP by default.
+    softmax_of_chosen: True if the weights are a softmax over the selected experts, not over all.
+    swiglu_limit, swiglu_alpha, beside_mlp, shared_expert, sigmoid: the fields of `MoeConfig`.
+    dense_first: True if a key may give a number of first layers without experts.
+    normalised: True if the weights of the selected experts are divided by their sum.
     """
 
     always: bool = False
