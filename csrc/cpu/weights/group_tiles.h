@@ -148,15 +148,20 @@ class GroupTiles {
     }
   }
 
+  // Lines are of codes of 4 bits.
   static void put_lines(const uint8_t* codes, uint8_t* bytes) {
-    for (int i = 0; i < kGroup / 2; ++i) {
-      bytes[i] = static_cast<uint8_t>(codes[2 * i] | codes[2 * i + 1] << 4);
+    if constexpr (Format::kBits == 4) {
+      for (int i = 0; i < kGroup / 2; ++i) {
+        bytes[i] = static_cast<uint8_t>(codes[2 * i] | codes[2 * i + 1] << 4);
+      }
     }
   }
   static void take_lines(const uint8_t* bytes, uint8_t* codes) {
-    for (int i = 0; i < kGroup / 2; ++i) {
-      codes[2 * i] = bytes[i] & 15;
-      codes[2 * i + 1] = bytes[i] >> 4;
+    if constexpr (Format::kBits == 4) {
+      for (int i = 0; i < kGroup / 2; ++i) {
+        codes[2 * i] = bytes[i] & 15;
+        codes[2 * i + 1] = bytes[i] >> 4;
+      }
     }
   }
 };
