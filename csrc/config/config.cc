@@ -140,6 +140,16 @@ void check_norms_of_experts(const ModelConfig& c) {
          "true with experts beside an MLP, and false with experts instead of it");
 }
 
+// Attention and MLP in parallel are those of plain decoder blocks.
+void check_parallel_blocks(const ModelConfig& c) {
+  if (!c.parallel_blocks) return;
+  const bool is_plain = c.causal && c.pre_norm && !c.post_norm && c.recurrent_layers.empty() &&
+                        c.stream_norms == StreamNorms::kNone && c.moe.n_experts == 0;
+  if (is_plain) return;
+  refuse("parallel_blocks", "true",
+         "false but in decoders with a norm before each block alone, and without experts");
+}
+
 void check_attention_gate(const ModelConfig& c) {
   if (!c.attention_gate) return;
   if (c.layer_shapes.empty() && c.stream_norms == StreamNorms::kNone) return;
@@ -219,6 +229,7 @@ void ModelConfig::validate() const {
   check_experts(moe, n_layers, gated_mlp);
   check_norms_of_experts(*this);
   check_attention_gate(*this);
+  check_parallel_blocks(*this);
   check_recurrent_layers(*this);
 }
 

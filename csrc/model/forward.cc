@@ -177,8 +177,9 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
       .v_norm = pointer(w.v_norm),
       .writes_kv = shape.kv_layer < 0,
   };
+  const Products of_mlp{config_.parallel_blocks ? w.gate_up : none_, gate_up_};
   entering_products(n_rows, w.attn_norm, config_.attn_norm_in_stream(layer),
-                    {{w.qkv, qkv_}, {w.attn_gate, attn_gate_}});
+                    {{w.qkv, qkv_}, {w.attn_gate, attn_gate_}, of_mlp});
   backend_.rope_and_store(qkv_, attention, storage);
   const Activations& attended = attended_.made_for(w.o, n_rows, [&](Activations& out) {
     if (!config_.attention_gate) return backend_.attention(qkv_, attention, storage, out);
@@ -216,15 +217,22 @@ void Forward::recurrent_block(int n_rows, int layer, ModelKv& kv) {
 }
 
 // x += W_down (act(W_gate norm(x)) * W_up norm(x)), or W_down act(W_up norm(x)); or experts; or
-// x += norm(norm(MLP) + norm(experts)); or x += experts + sigmoid(w norm(x)) MLP
+// x += norm(norm(MLP) + norm(experts)); or x += experts + sigmoid(w norm(x)) MLP, or experts + MLP.
+// With parallel blocks, attention_block has computed the products of the norm before attention.
 void Forward::mlp_block(int n_rows, int layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   if (w.experts && w.gate_up.empty()) return moe_->run(n_rows, w, normed_, x_);
-  entering_products(n_rows, w.mlp_norm, config_.mlp_norm_in_stream(), {{w.gate_up, gate_up_}});
+  if (!config_.parallel_blocks) {
+    entering_products(n_rows, w.mlp_norm, config_.mlp_norm_in_stream(), {{w.gate_up, gate_up_}});
+  }
   const Activations& activated = activated_.made_for(w.down, n_rows, [&](Activations& out) {
     backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, out);
   });
   if (!w.experts) return leave_block(n_rows, activated, w.down, w.mlp_post_norm);
+  if (config_.moe.shared_expert && !config_.moe.shared_gate) {
+    moe_->run(n_rows, w, normed_, x_);
+    return backend_.matmul(activated, n_rows, w.down, x_, Store::kAdd);
+  }
   backend_.matmul(activated, n_rows, w.down, block_out_, Store::kSet);
   if (w.shared_gate) return moe_->run_with_shared(n_rows, w, normed_, block_out_, x_);
   moe_->run_beside(n_rows, w, normed_, x_, block_out_);

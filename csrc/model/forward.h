@@ -88,6 +88,7 @@ class Forward {
   void leave_block(int n_rows, const Activations& out, const Matrix& w,
                    const std::optional<Norm>& norm);
 
+  const Matrices none_;
   const ModelConfig& config_;
   const Weights& weights_;
   Backend& backend_;

@@ -87,7 +87,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     found = replace(found, layer_shapes=(shape,) * found.n_layers)
     moe = {"n_experts": 4, "n_experts_per_row": 2, "intermediate_size": 8, "normalised": True}
     scales = {"swiglu_limit": 0.0, "swiglu_alpha": 1.0, "weight_scale": 1.0}
-    flags = {"beside_mlp": False, "shared_expert": False, "sigmoid": False}
+    flags = {"beside_mlp": False, "shared_expert": False, "shared_gate": True, "sigmoid": False}
     layers = (True,) + (False,) * (found.n_layers - 1)
     sizes = {"n_key_heads": 2, "n_value_heads": 2, "key_dim": 8, "value_dim": 8, "conv_size": 4}
     return {

@@ -80,6 +80,7 @@ class ModelConfig:
     sliding_windows: tuple[int, ...]
     pre_norm: bool = True
     post_norm: bool = False
+    parallel_blocks: bool = False
     whole_qk_norm: bool = False
     embedding_scale: Positive = 1.0
     attention_softcap: NonNegative = 0.0

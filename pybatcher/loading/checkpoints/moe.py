@@ -29,6 +29,7 @@ class MoeConfig:
     swiglu_alpha: Positive = 1.0
     beside_mlp: bool = False
     shared_expert: bool = False
+    shared_gate: bool = True
     sigmoid: bool = False
     weight_scale: Positive = 1.0
 

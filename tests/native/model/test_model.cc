@@ -169,7 +169,8 @@ TEST(a_head_that_is_not_there_is_the_embedding) {
 }
 
 TEST(passes_leave_no_trace) {
-  for (const TinyModel& model : {rotary_model(), learned_model(), gemma_model(), olmo_model()}) {
+  for (const TinyModel& model :
+       {rotary_model(), learned_model(), gemma_model(), olmo_model(), parallel_model()}) {
     const auto tokens = some_tokens(30, model.config.vocab_size);
     const auto whole = all_logits(model, tokens, 32);
     for (int chunk : {1, 7, 16}) EXPECT(all_logits(model, tokens, chunk) == whole);
@@ -177,7 +178,7 @@ TEST(passes_leave_no_trace) {
 }
 
 TEST(every_part_of_the_model_matters) {
-  for (const auto& make : {rotary_model, learned_model, gemma_model, olmo_model}) {
+  for (const auto& make : {rotary_model, learned_model, gemma_model, olmo_model, parallel_model}) {
     const TinyModel intact = make();
     const auto tokens = some_tokens(20, intact.config.vocab_size);
     const auto expected = all_logits(intact, tokens, 32);

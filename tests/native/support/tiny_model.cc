@@ -211,6 +211,23 @@ TinyModel shared_expert_model() {
   return m;
 }
 
+TinyModel ungated_shared_expert_model() {
+  TinyModel m = shared_expert_model();
+  m.config.moe.shared_gate = false;
+  m.tensors.erase("layers.0.shared_gate");
+  return m;
+}
+
+TinyModel parallel_model() {
+  TinyModel m = rotary_model();
+  m.config.architecture = "cohere2";
+  m.config.parallel_blocks = true;
+  for (int layer = 0; layer < m.config.n_layers; ++layer) {
+    m.tensors.erase("layers." + std::to_string(layer) + ".mlp_norm.weight");
+  }
+  return m;
+}
+
 TinyModel recurrent_model() {
   TinyModel m = shared_expert_model();
   ModelConfig& c = m.config;

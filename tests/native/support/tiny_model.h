@@ -52,6 +52,12 @@ TinyModel oss_model();
 // rotary_model with experts in its first layer, whose MLP is a shared expert.
 TinyModel shared_expert_model();
 
+// shared_expert_model whose shared expert has no gate.
+TinyModel ungated_shared_expert_model();
+
+// rotary_model whose attention and MLP have the same input.
+TinyModel parallel_model();
+
 // shared_expert_model with a recurrent first layer, and a gate on the attention of the second.
 TinyModel recurrent_model();
 
