@@ -1,6 +1,10 @@
 """GLM-4-0414 (9B and 32B): norms before and after each block, and rope in interleaved pairs.
 
 The first half of each head is rotated. q, k and v have biases; gate and up are one tensor.
+
+GLM-4.5 and 4.6 (`glm4_moe`) have experts after the first layers, selected by sigmoids and biases,
+and a shared expert without a gate. They have norms before the blocks alone, and rope in halves.
+Layers that predict further tokens come last, and are left out.
 """
 
 from __future__ import annotations
@@ -10,13 +14,17 @@ from dataclasses import replace
 
 from ..checkpoints.blueprint import Blueprint
 from ..checkpoints.fields import Fields
+from ..checkpoints.limits import MAX_LAYERS, MAX_WIDTH
 from ..checkpoints.llama_config import read_sizes
-from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.model_config import LayerShape, ModelConfig
+from ..checkpoints.moe import MoeConfig
 from ..checkpoints.rope import read_rope, read_rotary_dim, rotary_order
 from ..checkpoints.tensors import TensorRule
-from ..parts import llama_like
+from ..parts import gguf_experts, llama_like
+from ..parts.experts import GATE_UP_DOWN, matrix_rules, read_n_experts, router_rule, stacked_parts
 from ..parts.family import Family
 from ..parts.gguf_contents import GgufContents
+from ..parts.gguf_experts import SHARED_EXPERT_NAMES, GgufExperts, expert_bias_rules
 from ..parts.gguf_llama import ROTARY_DIM, biases, gguf_blueprint, read_gguf_config, renamed
 
 _DEFAULTS = {"num_key_value_heads": 2, "head_dim": 128, "partial_rotary_factor": 0.5}
@@ -28,6 +36,18 @@ _NORMS = {
     "mlp_post_norm": "post_mlp_layernorm",
 }
 _GGUF_NAMES = {"gate": "ffn_up"}
+_GGUF_NAMES_OF_MOE = {"mlp_norm": "post_attention_norm"}
+_DEFAULTS_OF_MOE = {
+    "num_key_value_heads": 8,
+    "partial_rotary_factor": 0.5,
+    "moe_intermediate_size": 1408,
+    "num_experts_per_tok": 8,
+    "n_shared_experts": 1,
+    "n_routed_experts": 128,
+    "first_k_dense_replace": 1,
+}
+_MOST_SHARED = 64
+_MOST_PREDICTING = 8  # layers that predict further tokens
 
 
 def _read(fields: Fields) -> Blueprint:
@@ -68,8 +88,132 @@ def _read_gguf(contents: GgufContents) -> Blueprint:
     return gguf_blueprint(contents, config, rules)
 
 
+def _read_moe(fields: Fields) -> Blueprint:
+    fields = fields.with_defaults(_DEFAULTS_OF_MOE)
+    for name in ("n_group", "topk_group"):
+        fields.refuse_unless(name, 1)
+    sizes = read_sizes(fields, llama_like.NAMES)
+    rotary_dim = read_rotary_dim(fields, sizes.head_dim)
+    rope = read_rope(fields, sizes.head_dim, sizes.max_position_embeddings, rotary_dim=rotary_dim)
+    windows = (0,) * sizes.n_layers
+    config = llama_like.read_config(fields, windows, rope=rope, norm_eps=1e-5)
+    n_dense = fields.integer("first_k_dense_replace", 0, MAX_LAYERS)
+    n_experts = read_n_experts(fields, "n_routed_experts", sizes.n_layers)
+    moe = MoeConfig(
+        n_experts=n_experts,
+        n_experts_per_row=fields.integer("num_experts_per_tok", 1, n_experts),
+        intermediate_size=fields.integer("moe_intermediate_size", 1, MAX_WIDTH),
+        normalised=fields.boolean("norm_topk_prob", True),
+        in_layer=tuple(layer >= n_dense for layer in range(sizes.n_layers)),
+        shared_expert=True,
+        shared_gate=False,
+        sigmoid=True,
+        weight_scale=fields.number("routed_scaling_factor", 1e-6, 1e6, 1.0),
+    )
+    n_shared = fields.integer("n_shared_experts", 1, _MOST_SHARED)
+    if n_shared * moe.intermediate_size > MAX_WIDTH:
+        raise fields.error("n_shared_experts", f"up to {MAX_WIDTH} elements in all of them")
+    if n_dense < sizes.n_layers:
+        config = _with_experts(config, moe, n_shared)
+    bias, qk_norm = fields.boolean("attention_bias", False), fields.boolean("use_qk_norm", False)
+    rules = _moe_rules(config, qkv_bias=bias, o_bias=False, mlp_bias=False, qk_norm=qk_norm)
+    tied = fields.boolean("tie_word_embeddings", False)
+    return Blueprint(config, (*rules, *_expert_rules(config)), tied)
+
+
+def _with_experts(config: ModelConfig, moe: MoeConfig, n_shared: int) -> ModelConfig:
+    """Return the configuration with experts. n_shared: whose widths the shared expert has."""
+    shapes = tuple(
+        LayerShape(
+            n_kv_heads=config.n_kv_heads,
+            head_dim=config.head_dim,
+            intermediate_size=n_shared * moe.intermediate_size
+            if sparse
+            else config.intermediate_size,
+        )
+        for sparse in moe.in_layer
+    )
+    return replace(config, moe=moe, layer_shapes=shapes)
+
+
+def _moe_rules(
+    config: ModelConfig, *, qkv_bias: bool, o_bias: bool, mlp_bias: bool, qk_norm: bool
+) -> Iterator[TensorRule]:
+    """Yield a rule for every tensor but those of experts that rows choose."""
+    found = llama_like.rules(
+        replace(config, moe=None),  # so that layers with experts have their MLP too
+        qkv_bias=qkv_bias,
+        o_bias=o_bias,
+        mlp_bias=mlp_bias,
+        qk_norm=qk_norm,
+    )
+    rotary_dim = 2 * sum(frequency > 0 for frequency in config.ropes[0].inv_freq)
+    for rule in llama_like.with_head_order(found, rotary_order(config.head_dim, rotary_dim)):
+        source = rule.source
+        if _is_sparse(config, rule):
+            source = source.replace(".mlp.", ".mlp.shared_experts.")
+        yield replace(rule, source=source)
+
+
+def _is_sparse(config: ModelConfig, rule: TensorRule) -> bool:
+    """Return whether a rule is of a layer with experts."""
+    _, number, *_ = (*rule.name.split("."), "")
+    in_layer = () if config.moe is None else config.moe.in_layer
+    return rule.name.startswith("layers.") and any(in_layer) and in_layer[int(number)]
+
+
+def _expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
+    moe = config.moe
+    if moe is None:
+        return
+    for layer in range(config.n_layers):
+        if not moe.in_layer[layer]:
+            continue
+        there = f"model.layers.{layer}.mlp."
+        yield router_rule(moe, config.hidden_size, layer, f"{there}gate.weight")
+        yield TensorRule(
+            name=f"layers.{layer}.expert_bias",
+            source=f"{there}gate.e_score_correction_bias",
+            shape=(moe.n_experts,),
+        )
+        experts = f"{there}experts."
+        parts = stacked_parts(moe, config.hidden_size, experts)
+        yield from matrix_rules(parts, layer, experts, GATE_UP_DOWN)
+
+
+def _read_gguf_moe(contents: GgufContents) -> Blueprint:
+    keys, tensors = contents.keys, contents.tensors
+    config = read_gguf_config(
+        contents,
+        architecture="glm4_moe",
+        reads=(ROTARY_DIM,),
+        experts=GgufExperts(always=True, shared_expert=True, sigmoid=True, dense_first=True),
+    )
+    n_predicting = keys.integer("nextn_predict_layers", 0, _MOST_PREDICTING, 0)
+    if n_predicting >= config.n_layers:
+        raise keys.error("nextn_predict_layers", f"fewer than the {config.n_layers} blocks")
+    n_layers = config.n_layers - n_predicting
+    config = replace(
+        config, n_layers=n_layers, sliding_windows=(0,) * n_layers, layer_ropes=(0,) * n_layers
+    )
+    if config.moe is not None:
+        in_layer = config.moe.in_layer[:n_layers]
+        moe = replace(config.moe, shared_gate=False, in_layer=in_layer)
+        config = _with_experts(config, moe, 1) if any(in_layer) else replace(config, moe=None)
+    qk_norm = "blk.0.attn_q_norm.weight" in tensors
+    rules: list[TensorRule] = []
+    for rule in _moe_rules(config, **biases(contents), qk_norm=qk_norm):
+        names = SHARED_EXPERT_NAMES if _is_sparse(config, rule) else {}
+        rules.extend(renamed([rule], {**_GGUF_NAMES_OF_MOE, **names}))
+    rules.extend(gguf_experts.expert_rules(config))
+    rules.extend(expert_bias_rules(config, tensors))
+    left_out = tuple(f"blk.{layer}." for layer in range(n_layers, n_layers + n_predicting))
+    unused = [name for name in tensors if name.startswith(left_out)] if left_out else []
+    return gguf_blueprint(contents, config, rules, unused)
+
+
 FAMILY = Family(
-    hf={"glm4": _read},
-    classes={"glm4": "Glm4ForCausalLM"},
-    gguf={"glm4": _read_gguf},
+    hf={"glm4": _read, "glm4_moe": _read_moe},
+    classes={"glm4": "Glm4ForCausalLM", "glm4_moe": "Glm4MoeForCausalLM"},
+    gguf={"glm4": _read_gguf, "glm4moe": _read_gguf_moe},
 )

@@ -26,3 +26,25 @@ def test_interleaved_pairs_become_halves() -> None:
 def test_what_is_not_supported_is_refused_by_name() -> None:
     with pytest.raises(ModelFormatError, match=r"partial_rotary_factor is 0\.3"):
         read_family("glm4", partial_rotary_factor=0.3, head_dim=10)
+
+
+def test_layers_of_glm_4_5() -> None:
+    blueprint = read_family(
+        "glm4_moe", n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=2
+    )
+    config, moe = blueprint.config, blueprint.config.moe
+    assert moe is not None
+    assert (moe.sigmoid, moe.shared_expert, moe.shared_gate) == (True, True, False)
+    assert moe.in_layer == (False, True, True, True)
+    assert [shape.intermediate_size for shape in config.layer_shapes] == [80, *[2816] * 3]
+    shared = rule_of(blueprint, "layers.1.down.weight")
+    assert shared.source == "model.layers.1.mlp.shared_experts.down_proj.weight"
+    dense = rule_of(blueprint, "layers.0.down.weight")
+    assert dense.source == "model.layers.0.mlp.down_proj.weight"
+    assert rule_of(blueprint, "layers.2.expert_bias").shape == (4,)
+
+
+@pytest.mark.parametrize("name", ["n_group", "topk_group"])
+def test_groups_of_experts_are_refused_by_name(name: str) -> None:
+    with pytest.raises(ModelFormatError, match=f"{name} is 2"):
+        read_family("glm4_moe", **{name: 2})
