@@ -233,6 +233,13 @@ CONVOLVED = {
 OWN_KEYS: dict[str, dict[str, Any]] = {
     "bert": ENCODER,
     "minimax-m2": {**SIZES, **EXPERTS},
+    "glm4moe": {**SIZES, **EXPERTS, "leading_dense_block_count": 1},
+    "cohere2": {
+        **SIZES,
+        "attention.layer_norm_epsilon": 1e-5,
+        "attention.sliding_window": 32,
+        "logit_scale": 0.25,
+    },
     "olmoe": {**SIZES, **EXPERTS},
     "qwen2moe": {**SIZES, **EXPERTS},
     "stablelm": {**SIZES, "attention.layer_norm_epsilon": 1e-5},

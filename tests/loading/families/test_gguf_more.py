@@ -42,6 +42,27 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("stablelm", {"use_qkv_bias": True, "num_attention_heads": 3, "num_key_value_heads": 3}),
     ("minimax_m2", {**_HALF, "num_local_experts": 6, "num_experts_per_tok": 3}),
     ("ernie4_5", {"head_dim": 12}),
+    (
+        "glm4_moe",
+        {
+            **_HALF,
+            "n_routed_experts": 6,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 40,
+            "routed_scaling_factor": 1.5,
+            "use_qk_norm": True,
+            "attention_bias": True,
+        },
+    ),
+    (
+        "cohere2",
+        {
+            "sliding_window": 24,
+            "layer_types": ["full_attention", *["sliding_attention"] * 2],
+            "tie_word_embeddings": True,
+            "logit_scale": 0.25,
+        },
+    ),
     ("ernie4_5", {"head_dim": 12, "use_bias": True}),
 ]
 

@@ -21,6 +21,7 @@ __all__ = ["write_more_gguf"]
 _ARCHITECTURES = {
     "qwen2_moe": "qwen2moe",
     "minimax_m2": "minimax-m2",
+    "glm4_moe": "glm4moe",
 }
 """Of files, by `model_type`; others have the same name."""
 
@@ -79,7 +80,9 @@ def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     rope = config["rope_parameters"]
     writer.add_rope_freq_base(rope["rope_theta"])
     writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
-    if model_type == "exaone4" and config["sliding_window"]:
+    if model_type == "cohere2":
+        writer.add_logit_scale(config["logit_scale"])
+    if model_type in ("exaone4", "cohere2") and config["sliding_window"]:
         kinds = config["layer_types"]
         writer.add_sliding_window(config["sliding_window"])
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in kinds])
@@ -88,6 +91,7 @@ def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
 
 def _add_experts(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     n_experts = config.get("num_experts") or config.get("num_local_experts")
+    n_experts = n_experts or config.get("n_routed_experts")
     if n_experts is None:
         return
     writer.add_expert_count(n_experts)
@@ -95,6 +99,12 @@ def _add_experts(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     if config["model_type"] == "minimax_m2":
         writer.add_expert_feed_forward_length(config["intermediate_size"])
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if config["model_type"] == "glm4_moe":
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_shared_count(config["n_shared_experts"])
+        writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+        writer.add_expert_weights_scale(config["routed_scaling_factor"])
+        writer.add_expert_weights_norm(config["norm_topk_prob"])
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     if "shared_expert_intermediate_size" in config:

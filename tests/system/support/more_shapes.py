@@ -122,6 +122,36 @@ def _ernie4_5(rng: np.random.Generator, _: Shape) -> tuple[str, Shape]:
     return "ernie4_5", {"use_bias": _flag(rng)}
 
 
+def _glm4_moe(rng: np.random.Generator, shape: Shape) -> tuple[str, Shape]:
+    n_layers = shape["num_hidden_layers"]
+    return "glm4_moe", {
+        **_partial(rng, shape),
+        "n_routed_experts": int(rng.integers(4, 17)),
+        "num_experts_per_tok": int(rng.integers(1, 5)),
+        "moe_intermediate_size": int(rng.integers(7, 70)),
+        "n_shared_experts": int(rng.integers(1, 4)),
+        "first_k_dense_replace": int(rng.integers(0, n_layers)),
+        "norm_topk_prob": _flag(rng),
+        "routed_scaling_factor": float(rng.choice([0.6, 1.0, 2.5])),
+        "use_qk_norm": _flag(rng),
+        "attention_bias": _flag(rng),
+    }
+
+
+def _cohere2(rng: np.random.Generator, shape: Shape) -> tuple[str, Shape]:
+    epsilon = shape.pop("rms_norm_eps")
+    windows: Shape = {"sliding_window": int(rng.integers(3, 60))}
+    if _flag(rng):
+        windows["layer_types"] = rng.choice(_KINDS, shape["num_hidden_layers"]).tolist()
+    return "cohere2", {
+        **_whole_heads(shape),
+        **windows,
+        "layer_norm_eps": epsilon,
+        "logit_scale": float(rng.choice([0.0625, 0.25, 1.0])),
+        "attention_bias": _flag(rng),
+    }
+
+
 MORE: dict[str, Callable[[np.random.Generator, Shape], tuple[str, Shape]]] = {
     "seed_oss": _seed_oss,
     "olmoe": _olmoe,
@@ -132,4 +162,6 @@ MORE: dict[str, Callable[[np.random.Generator, Shape], tuple[str, Shape]]] = {
     "stablelm": _stablelm,
     "minimax_m2": _minimax_m2,
     "ernie4_5": _ernie4_5,
+    "glm4_moe": _glm4_moe,
+    "cohere2": _cohere2,
 }
