@@ -94,6 +94,9 @@ class TimedBackend final : public Backend {
                 Activations& out) override {
     timed("activate", [&] { inner_.activate(gate_up, n_rows, kind, gated, out); });
   }
+  void xielu(const Buffer& x, int n_rows, const Xielu& of_layer, Activations& out) override {
+    timed("activate", [&] { inner_.xielu(x, n_rows, of_layer, out); });
+  }
   int max_head_dim() const override { return inner_.max_head_dim(); }
   bool takes_odd_heads() const override { return inner_.takes_odd_heads(); }
   void multiply_activated(const Buffer& gate, int n_rows, Activation kind, const Buffer& factors,

@@ -150,6 +150,13 @@ void check_parallel_blocks(const ModelConfig& c) {
          "false but in decoders with a norm before each block alone, and without experts");
 }
 
+// xIELU has numbers of each layer, and no gate.
+void check_activation(const ModelConfig& c) {
+  if (c.activation != Activation::kXielu) return;
+  if (!c.gated_mlp && c.layer_input_size == 0) return;
+  refuse("activation", "'xielu'", "another one if the MLP has a gate, or layers have inputs");
+}
+
 void check_attention_gate(const ModelConfig& c) {
   if (!c.attention_gate) return;
   if (c.layer_shapes.empty() && c.stream_norms == StreamNorms::kNone) return;
@@ -228,6 +235,7 @@ void ModelConfig::validate() const {
   check_post_norm_parts(*this);
   check_experts(moe, n_layers, gated_mlp);
   check_norms_of_experts(*this);
+  check_activation(*this);
   check_attention_gate(*this);
   check_parallel_blocks(*this);
   check_recurrent_layers(*this);

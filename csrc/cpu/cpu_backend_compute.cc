@@ -241,6 +241,13 @@ void CpuBackend::activate(const Buffer& gate_up, int n_rows, Activation kind, bo
   activate_rows(gate_up, n_rows, gated, out, activation(kind));
 }
 
+void CpuBackend::xielu(const Buffer& x, int n_rows, const Xielu& of_layer, Activations& out) {
+  activate_rows(x, n_rows, false, out,
+                [&](const float* row, const float*, const RowOut& to, int begin, int end) {
+                  kernels_.xielu(row, of_layer, to, begin, end);
+                });
+}
+
 void CpuBackend::activate_rows(
     const Buffer& gate_up, int n_rows, bool gated, Activations& out,
     FunctionRef<void(const float*, const float*, const RowOut&, int, int)> kernel) {

@@ -226,6 +226,7 @@ void Forward::mlp_block(int n_rows, int layer) {
     entering_products(n_rows, w.mlp_norm, config_.mlp_norm_in_stream(), {{w.gate_up, gate_up_}});
   }
   const Activations& activated = activated_.made_for(w.down, n_rows, [&](Activations& out) {
+    if (w.xielu) return backend_.xielu(gate_up_, n_rows, *w.xielu, out);
     backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, out);
   });
   if (!w.experts) return leave_block(n_rows, activated, w.down, w.mlp_post_norm);

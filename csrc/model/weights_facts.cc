@@ -28,11 +28,13 @@ void visit_matrices(const Experts& experts, VisitMatrix visit) {
 }
 void visit_matrices(const Norm&, VisitMatrix) {}
 void visit_matrices(const Vector&, VisitMatrix) {}
+void visit_matrices(const Xielu&, VisitMatrix) {}
 
 // The bytes of a weight without those of its matrices.
 size_t bytes_beside(const Norm& n) { return n.weight.values.bytes() + n.bias.values.bytes(); }
 size_t bytes_beside(const Vector& v) { return v.values.bytes(); }
 size_t bytes_beside(const Experts& e) { return e.gate_up.table.bytes() + e.down.table.bytes(); }
+size_t bytes_beside(const Xielu&) { return sizeof(Xielu); }
 size_t bytes_beside(const Matrix&) { return 0; }
 size_t bytes_beside(const Matrices&) { return 0; }
 

@@ -300,6 +300,18 @@ class WeightsLoader {
     return value;
   }
 
+  // A checkpoint has the logarithms of e^alpha_p - 1 and of e^(alpha_n - beta) - 1.
+  Xielu xielu(const std::string& prefix) {
+    const double beta = scalar(prefix + "beta");
+    return {.alpha_p = static_cast<float>(softplus(scalar(prefix + "alpha_p"))),
+            .alpha_n = static_cast<float>(beta + softplus(scalar(prefix + "alpha_n"))),
+            .beta = static_cast<float>(beta),
+            .eps = scalar(prefix + "eps")};
+  }
+
+  // Returns log(1 + e^x). e^-|x| does not overflow.
+  static double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
+
   // A norm without a weight in the checkpoint.
   Norm norm_of_ones(int size) {
     Norm n;

@@ -32,6 +32,7 @@
 #include "ops/recurrent.h"
 #include "ops/row_batch.h"
 #include "ops/tensors.h"
+#include "ops/xielu.h"
 
 namespace pb {
 
@@ -189,9 +190,12 @@ class Backend {
                          Activations& out) = 0;
 
   // gated: out = act(gate_up[:, :n]) * gate_up[:, n:], gate_up (n_rows, 2n); else out =
-  // act(gate_up), (n_rows, n).  n = out.cols
+  // act(gate_up), (n_rows, n).  n = out.cols. `kind` is not kXielu.
   virtual void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                         Activations& out) = 0;
+
+  // out = f(x), the activation with the numbers `of_layer`.  x (n_rows, out.cols) f32
+  virtual void xielu(const Buffer& x, int n_rows, const Xielu& of_layer, Activations& out) = 0;
 
   // out = act(gate) * factors[:, first : first + out.cols].
   // gate (n_rows, out.cols), factors (n_rows, n_factors) f32

@@ -176,6 +176,38 @@ void run_activation(Cases& cases, Activation kind, const char* kind_name, DType 
   });
 }
 
+void run_xielu(Cases& cases, DType dtype) {
+  constexpr int kRows = 3;
+  constexpr int kCols = 1025;
+  constexpr int64_t kStride = 1040;
+  std::vector<float> x = Numbers(11).floats(size_t{kRows} * kCols, 4.0f);
+  x[0] = 0.0f;
+  x[1] = -200.0f;
+  x[2] = 200.0f;
+  x[3] = -1e-7f;
+  const std::string name = std::string("xielu ") + dtype_name(dtype);
+  run_together_and_alone(cases, name, kRows, [&](std::vector<int32_t> rows) {
+    std::vector<float> own;
+    for (const int32_t row : rows) {
+      const auto at = x.begin() + ptrdiff_t{kCols} * row;
+      own.insert(own.end(), at, at + kCols);
+    }
+    const DeviceArray<float> from(own);
+    DeviceArray<std::byte> out(rows.size() * kStride * bytes_of(dtype));
+    launch_one(cuda::xielu_launch(
+        dtype, static_cast<int>(rows.size()),
+        {.rows = {.gate = from.get(),
+                  .gate_stride = kCols,
+                  .up = nullptr,
+                  .up_stride = 0,
+                  .cols = kCols,
+                  .out = out.get(),
+                  .row_stride = kStride},
+         .of_layer = {.alpha_p = 0.9f, .alpha_n = 1.3f, .beta = 0.4f, .eps = -1e-6f}}));
+    return out.host();
+  });
+}
+
 }  // namespace
 
 void run_rows_cases(Cases& cases) {
@@ -188,6 +220,7 @@ void run_rows_cases(Cases& cases) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     run_round(cases, dtype);
     run_permute(cases, dtype);
+    run_xielu(cases, dtype);
     for (const int hidden : {7, 257, 4096}) {
       run_norm(cases, NormKind::kRms, dtype, hidden);
       run_norm(cases, NormKind::kLayer, dtype, hidden);

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "formats/list.h"
+#include "ops/xielu.h"
 
 namespace pb::cpu {
 
@@ -271,6 +272,8 @@ struct Kernels {
   ActivationKernel gelu_tanh;
   ActivationKernel gelu;
   ActivationKernel sigmoid;
+  // out[begin:end) = f(x[begin:end)); begin starts a group.
+  void (*xielu)(const float* x, const Xielu& of_layer, const RowOut& out, int begin, int end);
   // out[begin:end) = g sigmoid(alpha g) (u + 1), where g = min(gate, limit), and u is up clamped to
   // [-limit, limit]; begin starts a group.
   void (*clamped_swiglu)(const float* gate, const float* up, float alpha, float limit,

@@ -16,6 +16,16 @@ inline void activate(const float* gate, const float* up, const RowOut& out, int 
   });
 }
 
+inline void xielu_row(const float* x, const Xielu& of_layer, const RowOut& out, int begin,
+                      int end) {
+  const Vec alpha_p = set1(of_layer.alpha_p);
+  const Vec alpha_n = set1(of_layer.alpha_n);
+  const Vec beta = set1(of_layer.beta);
+  const Vec eps = set1(of_layer.eps);
+  write_row(out, begin, end,
+            [=](int i) { return xielu(load_tail(x, i, end), alpha_p, alpha_n, beta, eps); });
+}
+
 // Computes the activation of gpt-oss (OpenAI 2025, gpt-oss-120b & gpt-oss-20b model card,
 // arXiv:2508.10925). With this order of operands, each bound keeps a NaN.
 inline void clamped_swiglu(const float* gate, const float* up, float alpha, float limit,

@@ -82,6 +82,7 @@ const Kernels kKernels = {
     .gelu_tanh = activate<gelu_tanh>,
     .gelu = activate<gelu>,
     .sigmoid = activate<sigmoid>,
+    .xielu = xielu_row,
     .clamped_swiglu = clamped_swiglu,
     .copy = copy_row,
     .permute = permute_row,

@@ -306,6 +306,20 @@ void CudaBackend::activate(const Buffer& gate_up, int n_rows, Activation kind, b
   activate_rows({gate, stride}, {gated ? gate + out.cols : nullptr, stride}, n_rows, kind, out);
 }
 
+void CudaBackend::xielu(const Buffer& x, int n_rows, const Xielu& of_layer, Activations& out) {
+  attempt([&] {
+    device_->launch(xielu_launch(activation_dtype(out.dtype), n_rows,
+                                 {.rows = {.gate = x.as<float>(),
+                                           .gate_stride = out.cols,
+                                           .up = nullptr,
+                                           .up_stride = 0,
+                                           .cols = out.cols,
+                                           .out = out.data.as<void>(),
+                                           .row_stride = out.row_stride},
+                                  .of_layer = of_layer}));
+  });
+}
+
 void CudaBackend::multiply_activated(const Buffer& gate, int n_rows, Activation kind,
                                      const Buffer& factors, int n_factors, int first,
                                      Activations& out) {

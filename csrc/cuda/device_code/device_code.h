@@ -237,10 +237,14 @@ __device__ __forceinline__ unsigned pack_f16(float low, float high) {
 #endif
 }
 
-// Returns e^x for x <= 0, with the same bits on every device, by fused multiply-adds and exact
-// steps only. The result is 0 for x <= -87, and NaN for NaN. The function has no branch, because
-// attention calls it often.
-__device__ __forceinline__ float exp_of(float x) {
+// e^x = (1 + r p) power, where power is a power of 2.
+struct ReducedExp {
+  float r;
+  float p;
+  float power;
+};
+
+__device__ __forceinline__ ReducedExp reduced_exp(float x) {
   const float t = __fmaf_rn(x, 1.44269504f, 12582912.0f);  // rounds to a whole number
   const float n = t - 12582912.0f;
   float r = __fmaf_rn(n, -0.693145752f, x);
@@ -251,10 +255,22 @@ __device__ __forceinline__ float exp_of(float x) {
   p = __fmaf_rn(p, r, 1.66666667e-1f);
   p = __fmaf_rn(p, r, 0.5f);
   p = __fmaf_rn(p, r, 1.0f);
-  p = __fmaf_rn(p, r, 1.0f);
   // The whole number is in the last bits of t, and the shift removes the other bits.
-  const float power = __uint_as_float((__float_as_uint(t) << 23) + (127u << 23));
-  return x <= -87.0f ? 0.0f : p * power;
+  return {r, p, __uint_as_float((__float_as_uint(t) << 23) + (127u << 23))};
+}
+
+// Returns e^x for x <= 0, with the same bits on every device, by fused multiply-adds and exact
+// steps only. The result is 0 for x <= -87, and NaN for NaN. The function has no branch, because
+// attention calls it often.
+__device__ __forceinline__ float exp_of(float x) {
+  const ReducedExp e = reduced_exp(x);
+  return x <= -87.0f ? 0.0f : __fmaf_rn(e.p, e.r, 1.0f) * e.power;
+}
+
+// Returns e^x - 1 for x <= 0 in the same way: -1 for x <= -87, and NaN for NaN.
+__device__ __forceinline__ float expm1_of(float x) {
+  const ReducedExp e = reduced_exp(x);
+  return x <= -87.0f ? -1.0f : __fmaf_rn(e.p * e.r, e.power, e.power - 1.0f);
 }
 
 // Returns the sum of all lanes' v by a fixed tree; every lane gets the same bits.

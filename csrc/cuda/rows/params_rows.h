@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "ops/xielu.h"
+
 namespace pb::cuda {
 
 // The threads of a norm's block, which are part of the order of its sums.
@@ -79,6 +81,12 @@ struct ActivateParams {
   int cols;
   void* out;           // (n_rows, row_stride), bf16 or f32 as the kernel's name says
   int64_t row_stride;  // numbers per row, at least `cols`
+};
+
+// out = f(rows.gate). The grid is that of ActivateParams.
+struct XieluParams {
+  ActivateParams rows;
+  Xielu of_layer;
 };
 
 }  // namespace pb::cuda

@@ -124,8 +124,8 @@ __device__ __forceinline__ void permute_row(const PermuteParams& p) {
   }
 }
 
-template <float (*kAct)(float), typename T>
-__device__ __forceinline__ void activate(const ActivateParams& p) {
+template <typename T, typename Act>
+__device__ __forceinline__ void activate_by(const ActivateParams& p, const Act& act) {
   const int64_t row = blockIdx.x;
   const float* gate = p.gate + row * p.gate_stride;
   const float* up = p.up == nullptr ? nullptr : p.up + row * p.up_stride;
@@ -142,8 +142,18 @@ __device__ __forceinline__ void activate(const ActivateParams& p) {
 #pragma unroll
   for (int k = 0; k < kActivatedPerThread; ++k) {
     const int64_t i = first + k * kActivateThreads;
-    if (i < p.row_stride) store_number(out, i, i < p.cols ? kAct(gates[k]) * ups[k] : 0.0f);
+    if (i < p.row_stride) store_number(out, i, i < p.cols ? act(gates[k]) * ups[k] : 0.0f);
   }
+}
+
+template <float (*kAct)(float), typename T>
+__device__ __forceinline__ void activate(const ActivateParams& p) {
+  activate_by<T>(p, [](float x) { return kAct(x); });
+}
+
+template <typename T>
+__device__ __forceinline__ void xielu_row(const XieluParams& p) {
+  activate_by<T>(p.rows, [&p](float x) { return xielu(x, p.of_layer); });
 }
 
 PB_KERNEL(rms_norm_bf16, NormParams, kNormThreads) {
@@ -214,6 +224,8 @@ PB_KERNEL(gelu_bf16, ActivateParams, kActivateThreads) { activate<gelu, __nv_bfl
 PB_KERNEL(gelu_f32, ActivateParams, kActivateThreads) { activate<gelu, float>(p); }
 PB_KERNEL(sigmoid_bf16, ActivateParams, kActivateThreads) { activate<sigmoid, __nv_bfloat16>(p); }
 PB_KERNEL(sigmoid_f32, ActivateParams, kActivateThreads) { activate<sigmoid, float>(p); }
+PB_KERNEL(xielu_bf16, XieluParams, kActivateThreads) { xielu_row<__nv_bfloat16>(p); }
+PB_KERNEL(xielu_f32, XieluParams, kActivateThreads) { xielu_row<float>(p); }
 
 }  // namespace
 }  // namespace pb::cuda

@@ -1,6 +1,15 @@
 #include "cuda/rows/rows_launch.h"
 
 namespace pb::cuda {
+namespace {
+
+Grid activate_grid(int n_rows, int64_t row_stride) {
+  constexpr auto kPerBlock = static_cast<int64_t>(kActivateThreads) * kActivatedPerThread;
+  const auto blocks = static_cast<unsigned>((row_stride + kPerBlock - 1) / kPerBlock);
+  return {.x = static_cast<unsigned>(n_rows), .y = blocks};
+}
+
+}  // namespace
 
 Launch<NormParams> norm_launch(NormKind kind, DType out_dtype, int n_rows,
                                const NormParams& params) {
@@ -44,13 +53,18 @@ Launch<ActivateParams> activate_launch(Activation kind, DType out_dtype, int n_r
     case Activation::kGelu:
       kernel = is_f32 ? "gelu_f32" : "gelu_bf16";
       break;
+    case Activation::kXielu:  // xielu_launch has the numbers of the layer
+      break;
     case Activation::kSigmoid:
       kernel = is_f32 ? "sigmoid_f32" : "sigmoid_bf16";
       break;
   }
-  constexpr auto kPerBlock = static_cast<int64_t>(kActivateThreads) * kActivatedPerThread;
-  const auto blocks = static_cast<unsigned>((params.row_stride + kPerBlock - 1) / kPerBlock);
-  return {kernel, {.x = static_cast<unsigned>(n_rows), .y = blocks}, kActivateThreads, 0, params};
+  return {kernel, activate_grid(n_rows, params.row_stride), kActivateThreads, 0, params};
+}
+
+Launch<XieluParams> xielu_launch(DType out_dtype, int n_rows, const XieluParams& params) {
+  return {out_dtype == DType::kF32 ? "xielu_f32" : "xielu_bf16",
+          activate_grid(n_rows, params.rows.row_stride), kActivateThreads, 0, params};
 }
 
 }  // namespace pb::cuda

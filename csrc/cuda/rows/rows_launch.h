@@ -32,4 +32,8 @@ Launch<ScaleLogitsParams> scale_logits_launch(const ScaleLogitsParams& params);
 Launch<ActivateParams> activate_launch(Activation kind, DType out_dtype, int n_rows,
                                        const ActivateParams& params);
 
+// out = f(x), the activation with the numbers of a layer, for n_rows rows; rows.up is null.
+// out_dtype is kF32 or kBF16.
+Launch<XieluParams> xielu_launch(DType out_dtype, int n_rows, const XieluParams& params);
+
 }  // namespace pb::cuda

@@ -28,6 +28,21 @@ std::vector<float> activated(Backend& backend, const cpu::Kernels& target, Activ
   return read_activations(out, target, 0);
 }
 
+constexpr Xielu kXielu = {.alpha_p = 0.9f, .alpha_n = 1.3f, .beta = 0.4f, .eps = -1e-6f};
+
+std::vector<float> of_xielu(Backend& backend, const cpu::Kernels& target, const Xielu& of_layer,
+                            const std::vector<float>& x) {
+  Activations out = backend.make_activations(1, static_cast<int>(x.size()), DType::kF32);
+  backend.xielu(over(x), 1, of_layer, out);
+  return read_activations(out, target, 0);
+}
+
+double exact_xielu(const Xielu& a, double x) {
+  if (x > 0.0) return double{a.alpha_p} * x * x + double{a.beta} * x;
+  const double least = std::min(x, double{a.eps});
+  return double{a.alpha_n} * (std::expm1(least) - x) + double{a.beta} * x;
+}
+
 double exact_activation(Activation kind, double x) {
   switch (kind) {
     case Activation::kSilu:
@@ -40,6 +55,8 @@ double exact_activation(Activation kind, double x) {
       const double u = std::sqrt(2.0 / 3.14159265358979323846) * (x + 0.044715 * x * x * x);
       return 0.5 * x * (1.0 + std::tanh(u));
     }
+    case Activation::kXielu:  // exact_xielu
+      break;
   }
   return 0.0;
 }
@@ -149,6 +166,11 @@ TEST(a_lane_has_the_same_bits_in_body_and_tail) {
         EXPECT(same_bits(part.data(), all.data() + 3, n));
       }
     }
+    const std::vector<float> all = of_xielu(*backend, *target, kXielu, x);
+    for (int n = 1; n <= 33; ++n) {
+      const std::vector<float> some(x.begin() + 3, x.begin() + 3 + n);
+      EXPECT(same_bits(of_xielu(*backend, *target, kXielu, some).data(), all.data() + 3, n));
+    }
   }
 }
 
@@ -164,6 +186,55 @@ TEST(activations_are_close_to_double) {
         const double exact = exact_activation(kind, x[i]);
         const double off = std::abs(y[i] - exact);
         EXPECT(off <= 1e-6 * std::abs(exact) + 1.2e-7 * std::min(1.0, std::abs(double{x[i]})));
+      }
+    }
+  }
+}
+
+TEST(xielu_is_close_to_double) {
+  std::vector<float> x;
+  for (double v = -30.0; v < 30.0; v += 0.0031) x.push_back(static_cast<float>(v));
+  for (double v = -1e-7; v > -1.0; v *= 1.07) x.push_back(static_cast<float>(v));
+  for (float v : {0.0f, -0.0f, 1e-30f, -1e-30f, -88.0f, -104.0f, -1e4f, 1e4f, -1e38f})
+    x.push_back(v);
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::vector<float> ends = {std::nanf(""), inf, -inf, 3e38f};
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(1, target->name);
+    for (const Xielu& a : {kXielu, Xielu{0.2f, 0.7f, 0.5f, -0.3f}, Xielu{2.0f, 0.6f, 0.5f, 1.0f}}) {
+      const std::vector<float> y = of_xielu(*backend, *target, a, x);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double v = x[i];
+        const double below = std::abs(std::expm1(std::min(v, double{a.eps}))) + std::abs(v);
+        const double terms =
+            std::abs(a.beta * v) + (v > 0.0 ? a.alpha_p * v * v : a.alpha_n * below);
+        EXPECT(std::abs(y[i] - exact_xielu(a, v)) <= 3e-7 * terms + 1e-37);
+      }
+    }
+    const std::vector<float> y = of_xielu(*backend, *target, kXielu, ends);
+    EXPECT(std::isnan(y[0]) && y[1] == inf && std::isnan(y[2]) && y[3] == inf);
+  }
+}
+
+TEST(xielu_of_rows_and_parts_of_rows) {
+  for (const cpu::Kernels* target : runnable_targets()) {
+    for (int threads : {1, 2}) {
+      auto backend = make_cpu_backend(threads, target->name);
+      for (int n : {1, 17, 1024, 2500}) {
+        constexpr int kRows = 5;
+        const std::vector<float> x = numbers(static_cast<size_t>(kRows) * n, 31, 3.0f);
+        for (DType dtype : {DType::kF32, DType::kBF16}) {
+          Activations out = backend->make_activations(kRows, n, dtype);
+          backend->xielu(over(x), kRows, kXielu, out);
+          for (int r = 0; r < kRows; ++r) {
+            const float* row = x.data() + static_cast<size_t>(r) * n;
+            const std::vector<float> alone =
+                of_xielu(*backend, *target, kXielu, std::vector<float>(row, row + n));
+            const std::vector<float> got = read_activations(out, *target, r);
+            for (int i = 0; i < n; ++i) EXPECT_EQ(got[i], rounded(alone[i], dtype));
+            for (size_t i = n; i < got.size(); ++i) EXPECT_EQ(got[i], 0.0f);
+          }
+        }
       }
     }
   }

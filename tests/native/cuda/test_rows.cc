@@ -302,6 +302,7 @@ double activation_reference(Activation kind, double x) {
     case Activation::kSigmoid:
       return 1.0 / (1.0 + std::exp(-x));
     case Activation::kGelu:
+    case Activation::kXielu:  // xielu_reference
       break;
   }
   return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
@@ -344,6 +345,72 @@ TEST(activations_of_extremes) {
     EXPECT_EQ(y[3], 0.0f);
     EXPECT(std::isnan(y[6]));
     EXPECT_EQ(y[7], 0.5e-30f);
+  }
+}
+
+constexpr Xielu kXielu = {.alpha_p = 0.9f, .alpha_n = 1.3f, .beta = 0.4f, .eps = -1e-6f};
+
+template <typename T>
+std::vector<T> of_xielu(DType dtype, int n_rows, int cols, const Xielu& of_layer,
+                        const std::vector<float>& numbers) {
+  const DeviceArray<float> x(numbers);
+  DeviceArray<T> out(static_cast<size_t>(n_rows * padded(cols)));
+  run(cuda::xielu_launch(dtype, n_rows,
+                         {.rows = {.gate = x.get(),
+                                   .gate_stride = cols,
+                                   .up = nullptr,
+                                   .up_stride = 0,
+                                   .cols = cols,
+                                   .out = out.get(),
+                                   .row_stride = padded(cols)},
+                          .of_layer = of_layer}));
+  return out.host();
+}
+
+double xielu_reference(const Xielu& a, double x) {
+  if (x > 0.0) return double{a.alpha_p} * x * x + double{a.beta} * x;
+  const double least = std::min(x, double{a.eps});
+  return double{a.alpha_n} * (std::expm1(least) - x) + double{a.beta} * x;
+}
+
+TEST(xielu_is_accurate_to_a_few_units_of_its_terms) {
+  std::vector<float> x;
+  for (int i = 0; i < 20000; ++i) x.push_back(-13.0f + 26.0f * static_cast<float>(i) / 20000);
+  for (double v = -1e-7; v > -1.0; v *= 1.07) x.push_back(static_cast<float>(v));
+  for (float v : {0.0f, -0.0f, 1e-30f, -1e-30f, -86.9f, -87.0f, -88.0f, -1e4f, 1e4f, -3e38f})
+    x.push_back(v);
+  for (const Xielu& a : {kXielu, Xielu{0.2f, 0.7f, 0.5f, -0.3f}, Xielu{2.0f, 0.6f, 0.5f, 1.0f}}) {
+    const auto y = of_xielu<float>(DType::kF32, 1, static_cast<int>(x.size()), a, x);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double v = x[i];
+      const double below = std::abs(std::expm1(std::min(v, double{a.eps}))) + std::abs(v);
+      const double terms = std::abs(a.beta * v) + (v > 0.0 ? a.alpha_p * v * v : a.alpha_n * below);
+      EXPECT(std::abs(y[i] - xielu_reference(a, v)) <= 5e-7 * terms + 1e-37);
+    }
+  }
+  const auto ends = of_xielu<float>(DType::kF32, 1, 4, kXielu, {NAN, INFINITY, -INFINITY, 3e38f});
+  EXPECT(std::isnan(ends[0]) && ends[1] == INFINITY);
+  EXPECT(std::isnan(ends[2]) && ends[3] == INFINITY);
+}
+
+TEST(rows_of_xielu_and_padding) {
+  for (const int cols : {1, 15, 16, 48, 1023, 1025, 2100}) {
+    constexpr int kRows = 3;
+    const auto x = Numbers(9).floats(static_cast<size_t>(kRows * cols), 2);
+    set_order(5);
+    const auto y = of_xielu<float>(DType::kF32, kRows, cols, kXielu, x);
+    const auto rounded = of_xielu<uint16_t>(DType::kBF16, kRows, cols, kXielu, x);
+    const auto stride = static_cast<size_t>(padded(cols));
+    for (size_t r = 0; r < kRows; ++r) {
+      const auto row = x.begin() + static_cast<ptrdiff_t>(r) * cols;
+      set_order(r);
+      const auto alone = of_xielu<float>(DType::kF32, 1, cols, kXielu, {row, row + cols});
+      for (size_t i = 0; i < stride; ++i) {
+        const float number = y[r * stride + i];
+        EXPECT(i < static_cast<size_t>(cols) ? number == alone[i] : number == 0.0f);
+        EXPECT_EQ(rounded[r * stride + i], __float2bfloat16_rn(number).bits);
+      }
+    }
   }
 }
 

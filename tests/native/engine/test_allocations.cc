@@ -38,7 +38,8 @@ TEST(allocations_are_counted) {
 constexpr int64_t kLists = 1;
 
 TEST(steps_allocate_nothing_but_their_result) {
-  for (const TinyModel& model : {rotary_model(), learned_model(), gemma_model(), olmo_model()}) {
+  for (const TinyModel& model :
+       {rotary_model(), learned_model(), gemma_model(), olmo_model(), xielu_model()}) {
     for (const cpu::Kernels* target : runnable_targets()) {
       for (DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
         Engine engine(

@@ -129,6 +129,7 @@ TEST(config_refuses_what_no_model_has) {
                         "ropes.original_positions");
   expect_config_refused([](ModelConfig& c) { c.ropes[0].query_beta = 0.1f; }, "original_positions");
   expect_config_refused([](ModelConfig& c) { c.ropes[0].query_beta = -1.0f; }, "ropes.query_beta");
+  expect_config_refused([](ModelConfig& c) { c.activation = Activation::kXielu; }, "activation");
   expect_config_refused([](ModelConfig& c) { c.layer_ropes.pop_back(); }, "layer_ropes");
   expect_config_refused([](ModelConfig& c) { c.layer_ropes[0] = 1; }, "layer_ropes");
   expect_config_refused([](ModelConfig& c) { c.layer_ropes[0] = -2; }, "layer_ropes");
@@ -169,8 +170,8 @@ TEST(a_head_that_is_not_there_is_the_embedding) {
 }
 
 TEST(passes_leave_no_trace) {
-  for (const TinyModel& model :
-       {rotary_model(), learned_model(), gemma_model(), olmo_model(), parallel_model()}) {
+  for (const TinyModel& model : {rotary_model(), learned_model(), gemma_model(), olmo_model(),
+                                 parallel_model(), xielu_model()}) {
     const auto tokens = some_tokens(30, model.config.vocab_size);
     const auto whole = all_logits(model, tokens, 32);
     for (int chunk : {1, 7, 16}) EXPECT(all_logits(model, tokens, chunk) == whole);
@@ -178,7 +179,8 @@ TEST(passes_leave_no_trace) {
 }
 
 TEST(every_part_of_the_model_matters) {
-  for (const auto& make : {rotary_model, learned_model, gemma_model, olmo_model, parallel_model}) {
+  for (const auto& make :
+       {rotary_model, learned_model, gemma_model, olmo_model, parallel_model, xielu_model}) {
     const TinyModel intact = make();
     const auto tokens = some_tokens(20, intact.config.vocab_size);
     const auto expected = all_logits(intact, tokens, 32);
@@ -262,7 +264,7 @@ TEST(a_sliding_window_hides_what_is_behind_it) {
 }
 
 TEST(a_pass_allocates_nothing) {
-  for (const auto& make : {rotary_model, learned_model, gemma_model, olmo_model}) {
+  for (const auto& make : {rotary_model, learned_model, gemma_model, olmo_model, xielu_model}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const TinyModel model = make();
       const ModelConfig& c = model.config;

@@ -240,6 +240,11 @@ void DeviceDouble::activate(const Buffer& gate_up, int n_rows, Activation kind, 
   inner_->activate(gate_up, n_rows, kind, gated, out);
 }
 
+void DeviceDouble::xielu(const Buffer& x, int n_rows, const Xielu& of_layer, Activations& out) {
+  const Operation operation(*this);
+  inner_->xielu(x, n_rows, of_layer, out);
+}
+
 void DeviceDouble::multiply_activated(const Buffer& gate, int n_rows, Activation kind,
                                       const Buffer& factors, int n_factors, int first,
                                       Activations& out) {

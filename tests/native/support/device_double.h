@@ -89,6 +89,7 @@ class DeviceDouble : public Backend {
                  Activations& out) override;
   void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                 Activations& out) override;
+  void xielu(const Buffer& x, int n_rows, const Xielu& of_layer, Activations& out) override;
   void multiply_activated(const Buffer& gate, int n_rows, Activation kind, const Buffer& factors,
                           int n_factors, int first, Activations& out) override;
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;

@@ -226,6 +226,18 @@ void NaiveBackend::activate(const Buffer& gate_up, int n_rows, Activation kind, 
   }
 }
 
+void NaiveBackend::xielu(const Buffer& x, int n_rows, const Xielu& of_layer, Activations& out) {
+  const double alpha_p = of_layer.alpha_p, alpha_n = of_layer.alpha_n, beta = of_layer.beta;
+  for (int r = 0; r < n_rows; ++r) {
+    const float* row = x.as<float>() + int64_t{r} * out.cols;
+    for (int c = 0; c < out.cols; ++c) {
+      const double v = row[c];
+      const double curve = std::expm1(std::min(row[c], of_layer.eps)) - v;
+      set(out, r, c, (v > 0.0 ? alpha_p * v * v : alpha_n * curve) + beta * v);
+    }
+  }
+}
+
 void NaiveBackend::multiply_activated(const Buffer& gate, int n_rows, Activation kind,
                                       const Buffer& factors, int n_factors, int first,
                                       Activations& out) {
@@ -361,6 +373,8 @@ double NaiveBackend::activated(double x, Activation kind) {
       return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
     case Activation::kGeluTanh:
       return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / kPi) * (x + 0.044715 * x * x * x)));
+    case Activation::kXielu:  // an operation of its own
+      break;
   }
   return x;
 }

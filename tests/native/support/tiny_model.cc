@@ -82,6 +82,22 @@ TinyModel post_norm_model(bool pre_norm) {
   return m;
 }
 
+TinyModel xielu_model() {
+  TinyModel m = rotary_model();
+  m.config.architecture = "apertus";
+  m.config.activation = Activation::kXielu;
+  m.config.gated_mlp = false;
+  for (int i = 0; i < m.config.n_layers; ++i) {
+    const std::string layer = "layers." + std::to_string(i) + ".";
+    m.tensors.erase(layer + "gate.weight");
+    m.add(layer + "xielu.alpha_p", 1, 1, 0.5f);
+    m.add(layer + "xielu.alpha_n", 1, 1, -0.3f);
+    m.add(layer + "xielu.beta", 1, 1, 0.6f);
+    m.add(layer + "xielu.eps", 1, 1, -0.3f, 0.05f);
+  }
+  return m;
+}
+
 TinyModel varied_model() {
   TinyModel m = rotary_model();
   ModelConfig& c = m.config;

@@ -36,6 +36,9 @@ TinyModel post_norm_model(bool pre_norm);
 inline TinyModel gemma_model() { return post_norm_model(true); }
 inline TinyModel olmo_model() { return post_norm_model(false); }
 
+// rotary_model with an MLP of xIELU, without a gate.
+TinyModel xielu_model();
+
 // Gemma 4's parts: layers that see all have fewer and wider heads of keys and values, the last two
 // read those of the first two and have wider MLPs; v is normed, layers are scaled and have inputs.
 TinyModel varied_model();

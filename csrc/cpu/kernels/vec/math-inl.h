@@ -11,9 +11,9 @@ namespace {
 // Adding this number, 1.5 * 2^23, rounds a number to a whole one in the lowest bits.
 constexpr float kRounding = 12582912.0f;
 
-// Computes e^x = e^r 2^n for x = n ln 2 + r, |r| <= ln 2 / 2. Returns e^r, and n + kRounding in
+// Computes e^x = e^r 2^n for x = n ln 2 + r, |r| <= ln 2 / 2. Returns e^r - 1, and n + kRounding in
 // `shifted`.
-PB_INLINE Vec reduced_exp(Vec x, Vec& shifted) {
+PB_INLINE Vec reduced_expm1(Vec x, Vec& shifted) {
   shifted = mul_add(x, set1(1.44269504f), set1(kRounding));
   const Vec n = sub(shifted, set1(kRounding));
   Vec r = neg_mul_add(n, set1(0.693359375f), x);  // ln 2 in two parts; the first product is exact
@@ -23,7 +23,12 @@ PB_INLINE Vec reduced_exp(Vec x, Vec& shifted) {
   q = mul_add(q, r, set1(4.166838899e-2f));
   q = mul_add(q, r, set1(1.666652113e-1f));
   q = mul_add(q, r, set1(4.999999404e-1f));
-  return add(mul_add(mul(r, r), q, r), set1(1.0f));
+  return mul_add(mul(r, r), q, r);
+}
+
+// Returns e^r of the same r and n.
+PB_INLINE Vec reduced_exp(Vec x, Vec& shifted) {
+  return add(reduced_expm1(x, shifted), set1(1.0f));
 }
 
 // Returns e^x within 1 unit in the last place; 0 below -104, infinity above 89, NaN for NaN.
@@ -44,6 +49,17 @@ PB_INLINE Vec exp_of_negative(Vec x) {
   }
 #endif
   return exp(x);
+}
+
+// Returns e^x - 1 of x <= 0 within 2 units in the last place, NaN for NaN: (e^r - 1) 2^n + (2^n -
+// 1).
+PB_INLINE Vec expm1_of_negative(Vec x) {
+  x = max(set1(-104.0f), x);  // this order keeps a NaN
+  const Vec one = set1(1.0f);
+  Vec shifted;
+  const Vec p = reduced_expm1(x, shifted);
+  const Vec power = scale_by_power_of_2(one, sub(shifted, set1(kRounding)));
+  return mul_add(p, power, sub(power, one));
 }
 
 // For |x| < 0.625, tanh(x) = x + x^3 P(x^2), error 4.4e-9. Beyond, it is 1 - 2 / (e^2|x| + 1), with
@@ -67,6 +83,14 @@ PB_INLINE Vec tanh(Vec x) {
 PB_INLINE Vec silu(Vec x) { return div(x, add(set1(1.0f), exp(sub(zero(), x)))); }
 
 PB_INLINE Vec sigmoid(Vec x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x)))); }
+
+// Returns f(x) of ops/xielu.h. The part of x <= 0 means nothing in lanes above.
+PB_INLINE Vec xielu(Vec x, Vec alpha_p, Vec alpha_n, Vec beta, Vec eps) {
+  const Vec linear = mul(beta, x);
+  const Vec above = mul_add(mul(alpha_p, x), x, linear);
+  const Vec curve = sub(expm1_of_negative(min(x, eps)), x);
+  return select_less(zero(), x, above, mul_add(alpha_n, curve, linear));
+}
 
 // Returns x (1 + tanh(u)) / 2 = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3) (Hendrycks and
 // Gimpel, "Gaussian Error Linear Units", 2016).
