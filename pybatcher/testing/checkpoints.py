@@ -311,11 +311,15 @@ def make_module(
                     parameter.copy_(centre + 0.1 * torch.randn_like(parameter))
                     if name.endswith("A_log"):  # spread from long memories to short ones
                         parameter.uniform_(-4.0, 2.0)
+                    if name.endswith(("act_fn.alpha_p", "act_fn.alpha_n")):
+                        parameter.uniform_(-2.0, 2.0)
             for name, buffer in module.named_buffers():
                 if name.endswith("layer_scalar"):
                     buffer.copy_(torch.empty_like(buffer).uniform_(0.5, 1.5))
                 if name.endswith(("expert_bias", "e_score_correction_bias")):
                     buffer.copy_(torch.empty_like(buffer).uniform_(-0.2, 0.2))
+                if name.endswith("act_fn.beta"):  # eps stays tiny: f jumps by alpha_n * eps at 0
+                    buffer.copy_(torch.empty_like(buffer).uniform_(0.2, 0.8))
             for parameter in module.parameters():  # the rotary buffers stay float32
                 parameter.data = parameter.data.to(getattr(torch, dtype))
     return module.eval()

@@ -260,6 +260,12 @@ OWN_KEYS: dict[str, dict[str, Any]] = {
     "qwen35": {**SIZES, **RECURRENT},
     "qwen35moe": {**SIZES, **EXPERTS, **RECURRENT, "expert_shared_feed_forward_length": 48},
 }
+XIELU_KEYS = {
+    **{"xielu.alpha_p": np.full(4, 0.3), "xielu.alpha_n": np.full(4, -0.3, np.float32)},
+    **{"xielu.beta": 0.5, "xielu.eps": -1e-6},
+}
+BARE_KEYS: dict[str, dict[str, Any]] = {"apertus": XIELU_KEYS}
+"""Keys without the name of the architecture."""
 OTHER_KEYS = (
     *("attention.causal", "attention.scale", "attention.value_length", "attention.sliding_window"),
     *("attention.sliding_window_pattern", "attention.shared_kv_layers", "rope.dimension_count"),
@@ -298,6 +304,7 @@ def test_odd_keys_of_architectures(architecture: str) -> None:
     random = Random(architecture)
     own = OWN_KEYS.get(architecture, SIZES)
     whole = {f"{architecture}.{key}": value for key, value in own.items()}
+    whole |= BARE_KEYS.get(architecture, {})
     whole["general.architecture"] = architecture
 
     def read(keys: dict[str, Any]) -> bool:

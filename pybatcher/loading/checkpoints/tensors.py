@@ -64,7 +64,7 @@ class TensorRule:
 
     name: the canonical name, which the engine uses; a matrix is (outputs, inputs).
     source: the name in the checkpoint.
-    shape: the required shape of the checkpoint's tensor.
+    shape: the required shape of the checkpoint's tensor; () becomes (1,).
     transposed: True if the checkpoint has (inputs, outputs), as GPT-2's Conv1D does.
     rows: the range [begin, end) of a tensor's outputs; None = all. row_step: the step of the
         range.
@@ -80,6 +80,8 @@ class TensorRule:
         all heads; such a tensor is copied. () = the order does not change.
     head_rows: the rows of a head in the checkpoint; 0: as many as `head_order` has.
     squeezed: True if the checkpoint's second axis, which has one element, is removed.
+    value: the element of a tensor of shape (1,) that the checkpoint has in its metadata, under the
+        key `source`; None: the checkpoint has a tensor `source`.
     """
 
     name: str
@@ -97,6 +99,7 @@ class TensorRule:
     head_order: tuple[int, ...] = ()
     head_rows: int = 0
     squeezed: bool = False
+    value: float | None = None
 
     def among(self, available: Container[str]) -> TensorRule:
         """Return `otherwise` if only its source is in `available`, else this rule."""
@@ -115,6 +118,10 @@ def gather(
     """
     result = {}
     for rule in rules:
+        if rule.value is not None:
+            number = np.array([rule.value], np.float32)
+            result[rule.name] = Tensor(number, "f32", f"{origin}: {rule.source}")
+            continue
         rule = rule.among(available)
         tensor = _checked(rule, available, origin)
         if tensor.stored is not None:
@@ -149,7 +156,7 @@ def gather(
 def _part(rule: TensorRule, array: NDArray[Any]) -> NDArray[Any]:
     """Return the rule's matrix and rows of a tensor's array."""
     array = array if rule.index is None else array[rule.index]
-    array = array[:, 0] if rule.squeezed else array
+    array = array[:, 0] if rule.squeezed else np.atleast_1d(array)
     array = array.T if rule.transposed else array
     if rule.rows is None:
         return array
@@ -170,7 +177,7 @@ def _checked(
         )
     n_dimensions = len(rule.shape) - (rule.index is not None)
     is_sum = bool(rule.plus) or rule.plus_row is not None or is_added
-    allowed = PLAIN if n_dimensions == 1 or is_sum else (*PLAIN, *BLOCKS)
+    allowed = PLAIN if n_dimensions <= 1 or is_sum else (*PLAIN, *BLOCKS)
     is_matrix = len(rule.shape) > 1 and not is_sum
     if tensor.dtype not in allowed and (tensor.stored is None or not is_matrix):
         raise ModelFormatError(

@@ -16,7 +16,7 @@ CLASSES = (
     *("Llama", "Mistral", "Qwen2", "Qwen3", "Qwen3Moe", "Qwen3_5Text", "Qwen3_5MoeText"),
     *("Mixtral", "GPT2", "GptOss", "Gemma2", "Gemma3Text", "Gemma4Text", "Granite", "Olmo2"),
     *("Olmo3", "SmolLM3", "Phi3", "Ministral", "Ministral3", "Bert", "Roberta", "XLMRoberta"),
-    "ModernBert",
+    *("ModernBert", "Apertus"),
 )
 LAYERS = ("num_hidden_layers", "n_layer")  # with which lists of layers have to agree
 # By default as many as heads in most families: where that is wrong, matrices have other shapes.

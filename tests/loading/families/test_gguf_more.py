@@ -24,6 +24,7 @@ _HALF = {
         "partial_rotary_factor": 0.5,
     },
 }
+_PLAIN = {"rope_type": "default", "rope_theta": 1e4}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("seed_oss", {"head_dim": 12}),
     ("seed_oss", {"attention_out_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
@@ -64,6 +65,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
         },
     ),
     ("ernie4_5", {"head_dim": 12, "use_bias": True}),
+    ("apertus", {"head_dim": 12}),
+    ("apertus", {"attention_bias": True, "tie_word_embeddings": True, "rope_parameters": _PLAIN}),
 ]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
+from gguf_files import rope_divisors
 from safetensors.torch import load_file
 
 __all__ = ["write_more_gguf"]
@@ -39,7 +40,15 @@ def write_more_gguf(directory: Path, target: Path, **keys: Any) -> Path:
     _add_config(writer, config)
     for key, value in keys.items():
         _add_key(writer, f"{name}.{key.replace('__', '.')}", value)
-    for source, weight in _stacked(load_file(directory / "model.safetensors"), config):
+    tensors = load_file(directory / "model.safetensors")
+    for number in ("alpha_p", "alpha_n", "beta", "eps") if name == "apertus" else ():
+        names_of_layers = [
+            f"model.layers.{layer}.mlp.act_fn.{number}"
+            for layer in range(config["num_hidden_layers"])
+        ]
+        values = [tensors.pop(source).item() for source in names_of_layers]
+        writer.add_array(f"xielu.{number}", values)
+    for source, weight in _stacked(tensors, config):
         source = re.sub("([a-z])_bias$", r"\1.bias", source)
         given = names.get_name(source, try_suffixes=(".weight", ".bias"))
         assert given is not None, source
@@ -86,6 +95,9 @@ def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         kinds = config["layer_types"]
         writer.add_sliding_window(config["sliding_window"])
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in kinds])
+    divisors = rope_divisors(config)
+    if divisors is not None:
+        writer.add_tensor("rope_freqs.weight", divisors)
     _add_experts(writer, config)
 
 

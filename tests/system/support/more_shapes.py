@@ -152,6 +152,21 @@ def _cohere2(rng: np.random.Generator, shape: Shape) -> tuple[str, Shape]:
     }
 
 
+def _apertus(rng: np.random.Generator, shape: Shape) -> tuple[str, Shape]:
+    rope = {
+        "rope_type": "llama3",
+        "rope_theta": float(rng.choice([1e4, 1.2e7])),
+        "factor": float(rng.choice([2.0, 8.0])),
+        "low_freq_factor": 1.0,
+        "high_freq_factor": float(rng.choice([2.0, 4.0])),
+        "original_max_position_embeddings": int(rng.choice([32, 64, 200])),
+    }
+    return "apertus", {
+        "attention_bias": _flag(rng),
+        "rope_parameters": rope if rng.integers(3) else shape["rope_parameters"],
+    }
+
+
 MORE: dict[str, Callable[[np.random.Generator, Shape], tuple[str, Shape]]] = {
     "seed_oss": _seed_oss,
     "olmoe": _olmoe,
@@ -164,4 +179,5 @@ MORE: dict[str, Callable[[np.random.Generator, Shape], tuple[str, Shape]]] = {
     "ernie4_5": _ernie4_5,
     "glm4_moe": _glm4_moe,
     "cohere2": _cohere2,
+    "apertus": _apertus,
 }
