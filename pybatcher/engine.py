@@ -300,7 +300,7 @@ class Engine(_core.Engine):
 def _block_size(model: LoadedModel, config: EngineConfig) -> int:
     if config.block_size != "auto":
         return config.block_size
-    return BLOCK_SIZE if model.config.delta is None else _BLOCK_SIZE_OF_STATES
+    return BLOCK_SIZE if model.config.gated_delta_net is None else _BLOCK_SIZE_OF_STATES
 
 
 def _prepared(model: LoadedModel, config: EngineConfig) -> tuple[str, dict[str, Any], set[str]]:

@@ -71,7 +71,7 @@ py::list config_fields() {
   add_rows<RopeConfig>(rows, "ropes");
   add_rows<LayerShape>(rows, "layer_shapes");
   add_rows<MoeConfig>(rows, "moe");
-  add_rows<DeltaShape>(rows, "delta");
+  add_rows<GatedDeltaNetShape>(rows, "gated_delta_net");
   add_rows<ShortConvShape>(rows, "short_conv");
   return rows;
 }

@@ -94,7 +94,7 @@ ModelConfig to_model_config(const py::dict& fields) {
   c.layer_shapes = to_parts<LayerShape>(fields, "layer_shapes", [](const auto&, auto&) {});
   c.moe.in_layer = read_optional(fields, "moe", c.moe);
   // A model has recurrent layers of one kind at most.
-  c.recurrent_layers = read_optional(fields, "delta", c.delta);
+  c.recurrent_layers = read_optional(fields, "gated_delta_net", c.gated_delta_net);
   const bool has_short_conv = !field<py::object>(fields, "short_conv").is_none();
   if (has_short_conv) {
     c.short_conv.width = c.hidden_size;

@@ -164,21 +164,22 @@ void check_attention_gate(const ModelConfig& c) {
          "false where layers have shapes of their own, or the stream goes on from norms");
 }
 
-void check_delta(const DeltaShape& delta) {
-  check_fields(delta, "delta.");
-  if (delta.n_value_heads % delta.n_key_heads != 0) {
-    refuse("delta.n_value_heads", std::to_string(delta.n_value_heads),
-           "a multiple of delta.n_key_heads, " + std::to_string(delta.n_key_heads));
+void check_gated_delta_net(const GatedDeltaNetShape& gated_delta_net) {
+  check_fields(gated_delta_net, "gated_delta_net.");
+  if (gated_delta_net.n_value_heads % gated_delta_net.n_key_heads != 0) {
+    refuse("gated_delta_net.n_value_heads", std::to_string(gated_delta_net.n_value_heads),
+           "a multiple of gated_delta_net.n_key_heads, " +
+               std::to_string(gated_delta_net.n_key_heads));
   }
-  if (int64_t{delta.n_value_heads} * delta.value_dim > kMaxWidth ||
-      int64_t{delta.n_key_heads} * delta.key_dim > kMaxWidth) {
-    refuse("delta", "wider than " + std::to_string(kMaxWidth), "at most as wide");
+  if (int64_t{gated_delta_net.n_value_heads} * gated_delta_net.value_dim > kMaxWidth ||
+      int64_t{gated_delta_net.n_key_heads} * gated_delta_net.key_dim > kMaxWidth) {
+    refuse("gated_delta_net", "wider than " + std::to_string(kMaxWidth), "at most as wide");
   }
 }
 
 void check_recurrent_layers(const ModelConfig& c) {
   if (c.recurrent_layers.empty()) {
-    check_range("delta.n_value_heads", c.delta.n_value_heads, 0, 0);
+    check_range("gated_delta_net.n_value_heads", c.gated_delta_net.n_value_heads, 0, 0);
     check_range("short_conv.width", c.short_conv.width, 0, 0);
     return;
   }
@@ -187,11 +188,11 @@ void check_recurrent_layers(const ModelConfig& c) {
            "one a layer, " + std::to_string(c.n_layers) + ", or empty");
   }
   if (c.has_short_conv()) {
-    check_range("delta.n_value_heads", c.delta.n_value_heads, 0, 0);
+    check_range("gated_delta_net.n_value_heads", c.gated_delta_net.n_value_heads, 0, 0);
     check_range("short_conv.width", c.short_conv.width, c.hidden_size, c.hidden_size);
     check_fields(c.short_conv, "short_conv.");
   } else {
-    check_delta(c.delta);
+    check_gated_delta_net(c.gated_delta_net);
   }
   if (std::ranges::count(c.recurrent_layers, false) == 0) {
     refuse("recurrent_layers", "true in all layers", "false in one or more: they have attention");

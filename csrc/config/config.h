@@ -58,8 +58,8 @@ struct MoeConfig {
 };
 
 // Sizes of layers of the gated delta rule (ops/recurrent.h). n_value_heads is 0 if there are none.
-struct DeltaShape {
-  PB_CONFIG_FIELDS(PB_DELTA_FIELDS)
+struct GatedDeltaNetShape {
+  PB_CONFIG_FIELDS(PB_GATED_DELTA_NET_FIELDS)
 
   int key_size() const { return n_key_heads * key_dim; }
   int value_size() const { return n_value_heads * value_dim; }
@@ -99,7 +99,7 @@ struct ModelConfig {
   std::vector<LayerShape> layer_shapes;
   MoeConfig moe;
   // All recurrent layers are of one kind, which has a shape.
-  DeltaShape delta;
+  GatedDeltaNetShape gated_delta_net;
   ShortConvShape short_conv;
   std::vector<bool> recurrent_layers;  // (n_layers): without attention; empty = none
 
@@ -114,7 +114,7 @@ struct ModelConfig {
     return moe.n_experts > 0 && moe.in_layer[static_cast<size_t>(layer)];
   }
   int state_size() const {  // floats of the state of a recurrent layer
-    return has_short_conv() ? short_conv.state_size() : delta.state_size();
+    return has_short_conv() ? short_conv.state_size() : gated_delta_net.state_size();
   }
   bool has_short_conv() const { return short_conv.width > 0; }
   bool is_recurrent(int layer) const {

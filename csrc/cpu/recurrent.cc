@@ -24,10 +24,10 @@ float* state_of(KvStorage& states, int block, int layer) {
 
 }  // namespace
 
-KvStorage CpuRecurrent::make_states(int n_blocks, int n_layers, const DeltaShape& shape) {
+KvStorage CpuRecurrent::make_states(int n_blocks, int n_layers, const GatedDeltaNetShape& shape) {
   const int n_heads = shape.n_heads_of_key();
-  const int floats =
-      delta_scratch(shape.key_dim, n_heads * shape.value_dim) + kDeltaRows * n_heads * 2;
+  const int floats = gated_delta_net_scratch(shape.key_dim, n_heads * shape.value_dim) +
+                     kGatedDeltaNetRows * n_heads * 2;
   scratch_size_ = (floats + kFloatsOfLine - 1) / kFloatsOfLine * kFloatsOfLine;
   scratch_ = AlignedBuffer(sizeof(float) * static_cast<size_t>(scratch_size_) *
                            static_cast<size_t>(backend_.n_threads()));
@@ -49,9 +49,9 @@ KvStorage CpuRecurrent::make_storage(int n_blocks, int n_layers, int state_size)
   return states;
 }
 
-void CpuRecurrent::delta_rule(const Buffer& x, int n_rows, const DeltaLayer& layer,
-                              KvStorage& states, Buffer& y) {
-  const DeltaShape& shape = layer.shape;
+void CpuRecurrent::gated_delta_net(const Buffer& x, int n_rows, const GatedDeltaNetLayer& layer,
+                                   KvStorage& states, Buffer& y) {
+  const GatedDeltaNetShape& shape = layer.shape;
   const std::span<const SequenceRows> sequences = backend_.batch_.sequences;
   const int64_t n_items = static_cast<int64_t>(sequences.size()) * shape.n_key_heads;
   const int64_t work = int64_t{4} * n_rows * shape.value_size() * shape.key_dim;
@@ -65,37 +65,38 @@ void CpuRecurrent::delta_rule(const Buffer& x, int n_rows, const DeltaLayer& lay
 }
 
 void CpuRecurrent::compute(const SequenceRows& rows, int key_head, const Buffer& x,
-                           const DeltaLayer& layer, KvStorage& states, Buffer& y, float* scratch) {
-  const DeltaShape& shape = layer.shape;
+                           const GatedDeltaNetLayer& layer, KvStorage& states, Buffer& y,
+                           float* scratch) {
+  const GatedDeltaNetShape& shape = layer.shape;
   const int n_heads = shape.n_heads_of_key();
   const int first_value = shape.first_head(key_head) * shape.value_dim;
   const int first_gate = shape.n_channels() + shape.value_size();
   const int64_t first_state = int64_t{first_value} * shape.key_dim;
   const int64_t history = int64_t{shape.value_size()} * shape.key_dim;
   const int32_t* const table = rows.block_tables[static_cast<size_t>(states.group)];
-  float* const gates = scratch + delta_scratch(shape.key_dim, n_heads * shape.value_dim);
-  DeltaArgs args{.n_heads = n_heads,
-                 .head_step = shape.head_step(),
-                 .key_dim = shape.key_dim,
-                 .value_dim = shape.value_dim,
-                 .conv_size = shape.conv_size,
-                 .x_stride = shape.row_size(),
-                 .q = key_head * shape.key_dim,
-                 .k = shape.key_size() + key_head * shape.key_dim,
-                 .v = 2 * shape.key_size() + first_value,
-                 .z = shape.n_channels() + first_value,
-                 .convolution = layer.convolution->values.as<float>(),
-                 .n_channels = shape.n_channels(),
-                 .gates = gates,
-                 .norm_weight = layer.norm->weight.values.as<float>(),
-                 .norm_eps = layer.norm->eps,
-                 .y_stride = shape.value_size()};
+  float* const gates = scratch + gated_delta_net_scratch(shape.key_dim, n_heads * shape.value_dim);
+  GatedDeltaNetArgs args{.n_heads = n_heads,
+                         .head_step = shape.head_step(),
+                         .key_dim = shape.key_dim,
+                         .value_dim = shape.value_dim,
+                         .conv_size = shape.conv_size,
+                         .x_stride = shape.row_size(),
+                         .q = key_head * shape.key_dim,
+                         .k = shape.key_size() + key_head * shape.key_dim,
+                         .v = 2 * shape.key_size() + first_value,
+                         .z = shape.n_channels() + first_value,
+                         .convolution = layer.convolution->values.as<float>(),
+                         .n_channels = shape.n_channels(),
+                         .gates = gates,
+                         .norm_weight = layer.norm->weight.values.as<float>(),
+                         .norm_eps = layer.norm->eps,
+                         .y_stride = shape.value_size()};
   const float* from =
       rows.state_from < 0 ? nullptr : state_of(states, rows.state_from, layer.layer);
   for (int done = 0; done < rows.n_rows; done += args.n_rows) {
     const int position = rows.first_position + done;
     const int left_in_block = states.block_size - position % states.block_size;
-    args.n_rows = std::min({rows.n_rows - done, left_in_block, kDeltaRows});
+    args.n_rows = std::min({rows.n_rows - done, left_in_block, kGatedDeltaNetRows});
     const int64_t row = rows.first_row + done;
     args.x = x.as<float>() + row * args.x_stride;
     args.y = y.as<float>() + row * args.y_stride + first_value;
@@ -116,7 +117,7 @@ void CpuRecurrent::compute(const SequenceRows& rows, int key_head, const Buffer&
     args.history_from = from == nullptr ? nullptr : from + history;
     args.state_to = to + first_state;
     args.history_to = to + history;
-    backend_.kernels_.delta_rule(args, scratch);
+    backend_.kernels_.gated_delta_net(args, scratch);
     from = to;
   }
 }

@@ -161,7 +161,7 @@ KvStorage Engine::make_kv(const LayerStorage& storage, int n_blocks) {
           ? backend_->make_kv(n_blocks, options_.block_size, storage.n_layers,
                               storage.shape.n_heads, storage.shape.head_dim, options_.kv_dtype)
       : config_.has_short_conv() ? make_states(config_.short_conv)
-                                 : make_states(config_.delta);
+                                 : make_states(config_.gated_delta_net);
   made.block_size = options_.block_size;
   made.group = storage.group;
   return made;

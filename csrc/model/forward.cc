@@ -63,7 +63,8 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
     ungated_ = backend.make_activations(limits.n_ubatch, config.q_size(), DType::kF32);
   }
   if (!config.recurrent_layers.empty()) {
-    const int width = config.has_short_conv() ? config.short_conv.width : config.delta.value_size();
+    const int width =
+        config.has_short_conv() ? config.short_conv.width : config.gated_delta_net.value_size();
     recurrent_out_ = floats(backend, limits.n_ubatch, width);
   }
   if (config.post_norm || config.moe.shared_expert)
@@ -87,7 +88,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
                    .n_heads = config.n_heads,
                    .causal = config.causal,
                    .storages = limits.storages,
-                   .delta = config.delta,
+                   .gated_delta_net = config.gated_delta_net,
                    .short_conv = config.short_conv,
                    .state_group = limits.state_group,
                    .vocab_size = config.vocab_size,
@@ -190,7 +191,7 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
   leave_block(n_rows, attended, w.o, w.attn_post_norm);
 }
 
-// x += W_o delta_rule(W_qkv norm(x)), or W_o short_conv(W_in norm(x))
+// x += W_o gated_delta_net(W_qkv norm(x)), or W_o short_conv(W_in norm(x))
 void Forward::recurrent_block(int n_rows, int layer, ModelKv& kv) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerPlace place = kv.places[static_cast<size_t>(layer)];
@@ -203,13 +204,13 @@ void Forward::recurrent_block(int n_rows, int layer, ModelKv& kv) {
                               .convolution = pointer(w.short_convolution)};
     operations.short_conv(qkv_, n_rows, conv, states, recurrent_out_);
   } else {
-    const DeltaLayer delta{.shape = config_.delta,
-                           .layer = place.layer,
-                           .convolution = pointer(w.delta_convolution),
-                           .decay = pointer(w.delta_decay),
-                           .decay_bias = pointer(w.delta_decay_bias),
-                           .norm = pointer(w.delta_norm)};
-    operations.delta_rule(qkv_, n_rows, delta, states, recurrent_out_);
+    const GatedDeltaNetLayer gated_delta_net{.shape = config_.gated_delta_net,
+                                             .layer = place.layer,
+                                             .convolution = pointer(w.gated_delta_net_convolution),
+                                             .decay = pointer(w.gated_delta_net_decay),
+                                             .decay_bias = pointer(w.gated_delta_net_decay_bias),
+                                             .norm = pointer(w.gated_delta_net_norm)};
+    operations.gated_delta_net(qkv_, n_rows, gated_delta_net, states, recurrent_out_);
   }
   const Activations& out = attended_.made_for(
       w.o, n_rows, [&](Activations& rounded) { backend_.round(recurrent_out_, n_rows, rounded); });

@@ -12,12 +12,13 @@ namespace {
 
 // Heads have sizes that the backend has attention, and the gated delta rule, for.
 void check_heads(const ModelConfig& config, Backend& backend) {
-  const int key_dim = config.delta.key_dim;
+  const int key_dim = config.gated_delta_net.key_dim;
   if (!config.recurrent_layers.empty() && key_dim > backend.recurrent().max_key_dim()) {
-    throw Error(ErrorCode::kConfig,
-                "config.delta.key_dim is " + std::to_string(key_dim) + " (" + config.architecture +
-                    "); device '" + backend.device() + "' takes sizes up to " +
-                    std::to_string(backend.recurrent().max_key_dim()) + ": use device='cpu'");
+    throw Error(ErrorCode::kConfig, "config.gated_delta_net.key_dim is " + std::to_string(key_dim) +
+                                        " (" + config.architecture + "); device '" +
+                                        backend.device() + "' takes sizes up to " +
+                                        std::to_string(backend.recurrent().max_key_dim()) +
+                                        ": use device='cpu'");
   }
   for (int layer = 0; layer < config.n_layers; ++layer) {
     if (config.is_recurrent(layer)) continue;

@@ -69,12 +69,14 @@ class WeightsLoader {
     const int q_size = c.n_heads * shape.head_dim, kv_size = shape.kv_size();
     const bool attends = !c.is_recurrent(number);
     const bool is_short_conv = !attends && c.has_short_conv();
-    const bool is_delta = !attends && !is_short_conv;
+    const bool is_gated_delta_net = !attends && !is_short_conv;
     const bool has_kv = attends && shape.kv_layer < 0;
     const bool has_qk_norm = attends && (has(at + "q_norm.weight") || has(at + "k_norm.weight"));
     const bool has_experts = c.has_experts(number);
     const bool has_mlp = !has_experts || c.moe.shared_expert || c.moe.beside_mlp;
-    const std::string block = at + (is_delta ? "delta." : is_short_conv ? "short_conv." : "");
+    const std::string block = at + (is_gated_delta_net ? "gated_delta_net."
+                                    : is_short_conv    ? "short_conv."
+                                                       : "");
     LayerWeights w;
 #define PB_LAYER_WEIGHT(type, member, condition, ...) \
   if (condition) w.member = __VA_ARGS__;
@@ -102,17 +104,19 @@ class WeightsLoader {
   }
 
   // The gates, b and a, are f32: every row multiplies the state by numbers computed from them.
-  Matrices delta_inputs(const std::string& block) {
-    const DeltaShape& delta = config_.delta;
-    const int hidden = config_.hidden_size, n_heads = delta.n_value_heads;
-    Matrices all = stacked(block, {{"qkv", delta.n_channels()}, {"z", delta.value_size()}}, hidden);
-    for (Matrix& m : all) m.n_beside = delta.row_size();
+  Matrices gated_delta_net_inputs(const std::string& block) {
+    const GatedDeltaNetShape& gated_delta_net = config_.gated_delta_net;
+    const int hidden = config_.hidden_size, n_heads = gated_delta_net.n_value_heads;
+    Matrices all =
+        stacked(block, {{"qkv", gated_delta_net.n_channels()}, {"z", gated_delta_net.value_size()}},
+                hidden);
+    for (Matrix& m : all) m.n_beside = gated_delta_net.row_size();
     const std::array gates = {checkpoint_.get(block + "b.weight", n_heads, hidden),
                               checkpoint_.get(block + "a.weight", n_heads, hidden)};
     for (const TensorView& view : gates) refuse_order(view, "a gate");
     Matrix& of_gates = all.emplace_back(matrix(gates, std::array<TensorView, 2>{}, DType::kF32));
-    of_gates.first_out = delta.row_size() - 2 * n_heads;
-    of_gates.n_beside = delta.row_size();
+    of_gates.first_out = gated_delta_net.row_size() - 2 * n_heads;
+    of_gates.n_beside = gated_delta_net.row_size();
     return all;
   }
 

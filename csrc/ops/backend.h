@@ -44,14 +44,14 @@ struct PassShape {
   int n_heads = 0;
   bool causal = true;                       // as in AttentionLayer, in all layers
   std::vector<LayerStorage> storages = {};  // of keys and values; at least one
-  DeltaShape delta = {};                    // of recurrent layers, if there are any of the kind
+  GatedDeltaNetShape gated_delta_net = {};  // of recurrent layers, if there are any of the kind
   ShortConvShape short_conv = {};           // likewise
   int state_group = 0;                      // whose block tables say where their states are
   int vocab_size = 0;
   int block_size = 0;  // of KV
   DType kv_dtype = DType::kF32;
 
-  bool has_states() const { return delta.n_value_heads > 0 || short_conv.width > 0; }
+  bool has_states() const { return gated_delta_net.n_value_heads > 0 || short_conv.width > 0; }
 };
 
 // The per-layer inputs of attention besides the rows.

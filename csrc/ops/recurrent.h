@@ -3,7 +3,7 @@
 //
 // The gated delta rule (Yang, Kautz, Hatamizadeh 2024, arXiv:2412.06464). A layer has n_key_heads
 // heads of queries and keys, and n_value_heads of values, a multiple: several go with a key head
-// (DeltaShape). Each row, in order of position, computes:
+// (GatedDeltaNetShape). Each row, in order of position, computes:
 //   q, k, v   = silu(convolution over the row and the conv_size - 1 rows before it)
 //   q, k      = q / |q| / sqrt(key_dim), k / |k|
 //   S         = exp(decay softplus(a + decay_bias)) S
@@ -29,8 +29,8 @@ namespace pb {
 // The columns of a row of a layer's products, in this order:
 //   q (n_key_heads, key_dim), k likewise, v (n_value_heads, value_dim): what is convolved
 //   z (n_value_heads, value_dim) · b (n_value_heads) · a (n_value_heads)
-struct DeltaLayer {
-  DeltaShape shape;
+struct GatedDeltaNetLayer {
+  GatedDeltaNetShape shape;
   int layer = 0;                        // of the storage of states
   const Vector* convolution = nullptr;  // (conv_size, channels): the last is of the row itself
   const Vector* decay = nullptr;        // (n_value_heads), below 0
@@ -54,13 +54,13 @@ class RecurrentOperations {
 
   // At load: states of n_blocks blocks, shape.state_size() floats a layer or a little more where
   // that is padded. All of one shape.
-  virtual KvStorage make_states(int n_blocks, int n_layers, const DeltaShape& shape) = 0;
+  virtual KvStorage make_states(int n_blocks, int n_layers, const GatedDeltaNetShape& shape) = 0;
   virtual KvStorage make_states(int n_blocks, int n_layers, const ShortConvShape& shape) = 0;
 
   // In a pass: y of every row, and the states.
   // x (n_rows, shape.row_size()) f32 -> y (n_rows, shape.value_size()) f32
-  virtual void delta_rule(const Buffer& x, int n_rows, const DeltaLayer& layer, KvStorage& states,
-                          Buffer& y) = 0;
+  virtual void gated_delta_net(const Buffer& x, int n_rows, const GatedDeltaNetLayer& layer,
+                               KvStorage& states, Buffer& y) = 0;
   // x (n_rows, shape.row_size()) f32 -> y (n_rows, shape.width) f32
   virtual void short_conv(const Buffer& x, int n_rows, const ShortConvLayer& layer,
                           KvStorage& states, Buffer& y) = 0;

@@ -182,7 +182,7 @@ def test_a_convolution_that_is_no_plain_matrix(kind: str) -> None:
     recurrent = from_torch(
         make_module("qwen3_5", max_position_embeddings=80, linear_conv_kernel_dim=32)
     )
-    tensors, name = given(recurrent), "layers.0.delta.convolution"
+    tensors, name = given(recurrent), "layers.0.gated_delta_net.convolution"
     array, dtype = tensors[name]
     blocks = np.zeros((array.shape[0], 34), np.uint8)
     promise = (lambda: array, dtype, *array.shape)

@@ -93,7 +93,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {
         **asdict(found),
         "moe": {**moe, **scales, **flags, "in_layer": layers},
-        "delta": {**sizes, "in_turn": False, "in_layer": layers},
+        "gated_delta_net": {**sizes, "in_turn": False, "in_layer": layers},
     }
 
 
@@ -103,8 +103,8 @@ def test_numbers_outside_of_their_range_are_refused_by_name(
 ) -> None:
     owner, name = row["owner"], row["name"]
     if owner == "short_conv":
-        part = {"conv_size": 3, "in_layer": config["delta"]["in_layer"]}
-        config = {**config, "delta": None, "short_conv": part}
+        part = {"conv_size": 3, "in_layer": config["gated_delta_net"]["in_layer"]}
+        config = {**config, "gated_delta_net": None, "short_conv": part}
     bad = [float("nan"), float("inf")] if row["type"] == "float" else []
     kind = float if row["type"] == "float" else int
     if row["low"] is not None:
@@ -127,4 +127,10 @@ def test_numbers_outside_of_their_range_are_refused_by_name(
 
 def test_all_parts_are_compared() -> None:
     assert isinstance(get_type_hints(ModelConfig)["moe"], types.UnionType)
-    assert set(parts_of(ModelConfig)) == {"ropes", "layer_shapes", "moe", "delta", "short_conv"}
+    assert set(parts_of(ModelConfig)) == {
+        "ropes",
+        "layer_shapes",
+        "moe",
+        "gated_delta_net",
+        "short_conv",
+    }

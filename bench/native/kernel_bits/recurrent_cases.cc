@@ -1,6 +1,6 @@
 // Recurrent layers: a sequence at once and in parts, alone and in company, and its states.
 #include "cases.h"
-#include "delta_kernels.h"
+#include "gated_delta_net_kernels.h"
 #include "short_conv_kernels.h"
 
 namespace pb::bench {
@@ -34,11 +34,13 @@ void run_shape(Cases& cases, const std::string& name, const Shape& shape, Rows r
   });
 }
 
-void run_delta_rule(Cases& cases, const DeltaShape& shape) {
+void run_gated_delta_net(Cases& cases, const GatedDeltaNetShape& shape) {
   const std::string name = "delta_rule of " + std::to_string(shape.key_dim) + " keys, " +
                            std::to_string(shape.value_dim) + " values";
-  const auto rows = [&](int n, uint64_t seed) { return DeltaNumbers::rows(n, shape, seed); };
-  run_shape<DeltaKernels>(cases, name, shape, rows, shape.value_size());
+  const auto rows = [&](int n, uint64_t seed) {
+    return GatedDeltaNetNumbers::rows(n, shape, seed);
+  };
+  run_shape<GatedDeltaNetKernels>(cases, name, shape, rows, shape.value_size());
 }
 
 void run_short_conv(Cases& cases, const ShortConvShape& shape) {
@@ -51,9 +53,9 @@ void run_short_conv(Cases& cases, const ShortConvShape& shape) {
 }  // namespace
 
 void run_recurrent_cases(Cases& cases) {
-  run_delta_rule(cases, {2, 6, 12, 20, 4});
-  run_delta_rule(cases, {2, 4, 128, 128, 4, true});
-  run_delta_rule(cases, {1, 2, 200, 33, 2});
+  run_gated_delta_net(cases, {2, 6, 12, 20, 4});
+  run_gated_delta_net(cases, {2, 4, 128, 128, 4, true});
+  run_gated_delta_net(cases, {1, 2, 200, 33, 2});
   run_short_conv(cases, {150, 3});
   run_short_conv(cases, {33, 12});
 }

@@ -183,7 +183,7 @@ struct TilesPerCall {
 // value heads (ops/recurrent.h), which are head_step apart in columns and states. A state is
 // (key_dim, value_dim); `history` has the channels' inputs of the conv_size - 1 rows before the
 // first row.
-struct DeltaArgs {
+struct GatedDeltaNetArgs {
   int n_rows = 0;
   int n_heads = 0;    // number of value heads
   int head_step = 1;  // distance between two of them
@@ -211,10 +211,10 @@ struct DeltaArgs {
   int64_t y_stride = 0;
 };
 
-// The most rows of a call of delta_rule, and the floats of its scratch.
-inline constexpr int kDeltaRows = 16;
-constexpr int delta_scratch(int key_dim, int n_values) {
-  return kDeltaRows * (2 * key_dim + n_values);
+// The most rows of a call of gated_delta_net, and the floats of its scratch.
+inline constexpr int kGatedDeltaNetRows = 16;
+constexpr int gated_delta_net_scratch(int key_dim, int n_values) {
+  return kGatedDeltaNetRows * (2 * key_dim + n_values);
 }
 
 // Neighbouring rows of a sequence in one KV block, for channels [begin, end) of a gated short
@@ -302,8 +302,8 @@ struct Kernels {
   void (*finish_attention)(const KvLayout&, const SoftmaxState&, int i, const RowOut& out,
                            int begin);
 
-  // scratch: (delta_scratch(key_dim, n_heads * value_dim)).
-  void (*delta_rule)(const DeltaArgs&, float* scratch);
+  // scratch: (gated_delta_net_scratch(key_dim, n_heads * value_dim)).
+  void (*gated_delta_net)(const GatedDeltaNetArgs&, float* scratch);
   void (*short_conv)(const ShortConvArgs&);
 
   // logits[begin:end) *= scale, then softcap * tanh(logits / softcap) unless softcap is 0; begin is

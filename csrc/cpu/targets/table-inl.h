@@ -9,7 +9,7 @@
 #ifdef __AVX512BF16__
 #include "cpu/kernels/attention/attention_dot-inl.h"
 #endif
-#include "cpu/kernels/delta-inl.h"
+#include "cpu/kernels/gated_delta_net-inl.h"
 #include "cpu/kernels/gemm/gemm-inl.h"
 #ifdef PB_DECODES_BF16
 #include "cpu/kernels/gemm/gemm_coded-inl.h"
@@ -97,7 +97,7 @@ const Kernels kKernels = {
 #endif
     .merge_states = merge_states,
     .finish_attention = finish_attention,
-    .delta_rule = delta_rule,
+    .gated_delta_net = gated_delta_net,
     .short_conv = short_conv,
     .scale_logits = scale_logits,
     .exp = exp_of,

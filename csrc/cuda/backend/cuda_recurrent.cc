@@ -7,8 +7,9 @@
 namespace pb::cuda {
 
 void CudaRecurrent::prepare(const PassShape& shape) {
-  if (shape.delta.n_value_heads == 0) return;
-  const DeltaScratchSizes sizes = delta_scratch_sizes(shape.max_rows, delta_sizes(shape.delta));
+  if (shape.gated_delta_net.n_value_heads == 0) return;
+  const GatedDeltaNetScratchSizes sizes =
+      gated_delta_net_scratch_sizes(shape.max_rows, gated_delta_net_sizes(shape.gated_delta_net));
   scratch_ = backend_.make_buffer(static_cast<size_t>(sizes.all()) * sizeof(float));
 }
 
@@ -42,8 +43,8 @@ void CudaRecurrent::plan(const RowBatch& batch, int graph_rows) {
   n_sequences_ = graph_rows;
 }
 
-KvStorage CudaRecurrent::make_states(int n_blocks, int n_layers, const DeltaShape& shape) {
-  return make_storage(n_blocks, n_layers, delta_state_size(delta_sizes(shape)));
+KvStorage CudaRecurrent::make_states(int n_blocks, int n_layers, const GatedDeltaNetShape& shape) {
+  return make_storage(n_blocks, n_layers, gated_delta_net_state_size(gated_delta_net_sizes(shape)));
 }
 
 KvStorage CudaRecurrent::make_states(int n_blocks, int n_layers, const ShortConvShape& shape) {
@@ -66,20 +67,23 @@ StateBlocks CudaRecurrent::layer_states(KvStorage& states, int layer, int64_t of
           .block_stride = of_layer * states.n_layers};
 }
 
-void CudaRecurrent::delta_rule(const Buffer& x, int n_rows, const DeltaLayer& layer,
-                               KvStorage& states, Buffer& y) {
+void CudaRecurrent::gated_delta_net(const Buffer& x, int n_rows, const GatedDeltaNetLayer& layer,
+                                    KvStorage& states, Buffer& y) {
   backend_.attempt([&] {
     const PassMemory& pass = *backend_.pass_;
-    const DeltaSizes sizes = delta_sizes(layer.shape);
-    const StateBlocks of_blocks = layer_states(states, layer.layer, delta_state_size(sizes));
-    const DeltaScratchSizes parts = delta_scratch_sizes(backend_.shape_.max_rows, sizes);
+    const GatedDeltaNetSizes sizes = gated_delta_net_sizes(layer.shape);
+    const StateBlocks of_blocks =
+        layer_states(states, layer.layer, gated_delta_net_state_size(sizes));
+    const GatedDeltaNetScratchSizes parts =
+        gated_delta_net_scratch_sizes(backend_.shape_.max_rows, sizes);
     auto* const queries = scratch_.as<float>();
-    const DeltaScratch scratch{.queries = queries,
-                               .keys = queries + parts.queries,
-                               .values = queries + 2 * parts.queries,
-                               .gates = queries + 2 * parts.queries + parts.values};
+    const GatedDeltaNetScratch scratch{.queries = queries,
+                                       .keys = queries + parts.queries,
+                                       .values = queries + 2 * parts.queries,
+                                       .gates = queries + 2 * parts.queries + parts.values};
     Device& device = *backend_.device_;
-    device.launch(delta_inputs_launch(n_rows, {.sizes = sizes,
+    device.launch(
+        gated_delta_net_inputs_launch(n_rows, {.sizes = sizes,
                                                .x = x.as<float>(),
                                                .rows = pass.state_rows.device,
                                                .states = of_blocks,
@@ -94,7 +98,8 @@ void CudaRecurrent::delta_rule(const Buffer& x, int n_rows, const DeltaLayer& la
                                                    .block_size = states.block_size,
                                                    .states = of_blocks,
                                                    .scratch = scratch}));
-    device.launch(delta_outputs_launch(n_rows, {.sizes = sizes,
+    device.launch(
+        gated_delta_net_outputs_launch(n_rows, {.sizes = sizes,
                                                 .x = x.as<float>(),
                                                 .values = scratch.values,
                                                 .weight = layer.norm->weight.values.as<float>(),

@@ -27,10 +27,10 @@ class CudaRecurrent final : public RecurrentOperations {
   void plan(const RowBatch& batch, int graph_rows);
 
   int max_key_dim() const override { return kMostKeyDim; }
-  KvStorage make_states(int n_blocks, int n_layers, const DeltaShape& shape) override;
+  KvStorage make_states(int n_blocks, int n_layers, const GatedDeltaNetShape& shape) override;
   KvStorage make_states(int n_blocks, int n_layers, const ShortConvShape& shape) override;
-  void delta_rule(const Buffer& x, int n_rows, const DeltaLayer& layer, KvStorage& states,
-                  Buffer& y) override;
+  void gated_delta_net(const Buffer& x, int n_rows, const GatedDeltaNetLayer& layer,
+                       KvStorage& states, Buffer& y) override;
   void short_conv(const Buffer& x, int n_rows, const ShortConvLayer& layer, KvStorage& states,
                   Buffer& y) override;
 
@@ -40,7 +40,7 @@ class CudaRecurrent final : public RecurrentOperations {
   StateBlocks layer_states(KvStorage& states, int layer, int64_t of_layer) const;
 
   CudaBackend& backend_;
-  Buffer scratch_;       // the delta rule's scratch memory, with the layout of DeltaScratchSizes
+  Buffer scratch_;  // the delta rule's scratch memory, with the layout of GatedDeltaNetScratchSizes
   int n_sequences_ = 0;  // of the planned pass, including padding
 };
 

@@ -38,7 +38,7 @@ struct StateBlocks {
 // -- the gated delta rule -------------------------------------------------------------------------
 
 // Sizes of a layer.
-struct DeltaSizes {
+struct GatedDeltaNetSizes {
   int n_key_heads;
   int n_value_heads;
   int key_dim;
@@ -69,7 +69,7 @@ struct DeltaSizes {
 };
 
 // The intermediate results of rows before the rule.
-struct DeltaScratch {
+struct GatedDeltaNetScratch {
   float* queries;  // (n_rows, n_key_heads, key_stride)
   float* keys;     // (n_rows, n_key_heads, key_stride)
   // (n_rows, n_value_heads, value_stride); the rule overwrites them with its results
@@ -77,59 +77,60 @@ struct DeltaScratch {
   float* gates;  // (n_rows, n_value_heads, 4): decay, beta, q k, 0
 };
 
-inline constexpr unsigned kDeltaRowThreads = 128;  // each warp handles a head
+inline constexpr unsigned kGatedDeltaNetRowThreads = 128;  // each warp handles a head
 inline constexpr int kMostKeyDim = 256;
 
 // Computes convolutions, unit queries and keys, and gates. The grid is rows by parts of 4 heads,
 // first those of keys and then those of values.
-struct DeltaInputsParams {
-  DeltaSizes sizes;
+struct GatedDeltaNetInputsParams {
+  GatedDeltaNetSizes sizes;
   const float* x;  // (n_rows, row_size)
   const StateRow* rows;
   StateBlocks states;
   const float* convolution;  // (conv_size, n_channels)
   const float* decay;        // (n_value_heads)
   const float* decay_bias;   // (n_value_heads)
-  DeltaScratch scratch;
+  GatedDeltaNetScratch scratch;
 };
 
-inline constexpr unsigned kDeltaThreads = 128;
-inline constexpr int kDeltaColumns = 32;  // columns of a state per block
-inline constexpr int kDeltaRows = 8;      // rows in shared memory at once, in each of two stages
+inline constexpr unsigned kDeltaRuleThreads = 128;
+inline constexpr int kDeltaRuleColumns = 32;  // columns of a state per block
+inline constexpr int kDeltaRuleRows = 8;  // rows in shared memory at once, in each of two stages
 
 // Computes the rule, and stores the states after each block's last row. The grid is sequences, by
-// tiles of kDeltaColumns columns of each value head followed by parts of kDeltaThreads channels,
-// whose inputs are stored.
+// tiles of kDeltaRuleColumns columns of each value head followed by parts of kDeltaRuleThreads
+// channels, whose inputs are stored.
 struct DeltaRuleParams {
-  DeltaSizes sizes;
+  GatedDeltaNetSizes sizes;
   const float* x;  // (n_rows, row_size)
   const StateSequence* sequences;
   const int32_t* blocks;
   int block_size;
   StateBlocks states;
-  DeltaScratch scratch;
+  GatedDeltaNetScratch scratch;
 };
 
-// The stages of rows in shared memory; each array is (2, kDeltaRows, ...).
-struct DeltaStages {
+// The stages of rows in shared memory; each array is (2, kDeltaRuleRows, ...).
+struct DeltaRuleStages {
   float* queries;  // key_size
   float* keys;     // key_size
-  float* values;   // kDeltaColumns
+  float* values;   // kDeltaRuleColumns
   float* gates;    // 4
 };
 template <typename Arrays>
-PB_HOST_DEVICE DeltaStages take_delta_stages(Arrays& arrays, int key_size) {
-  const auto rows = static_cast<size_t>(2 * kDeltaRows);
+PB_HOST_DEVICE DeltaRuleStages take_delta_rule_stages(Arrays& arrays, int key_size) {
+  const auto rows = static_cast<size_t>(2 * kDeltaRuleRows);
   const auto of_keys = rows * static_cast<size_t>(key_size);
   return {arrays.template take<float>(of_keys), arrays.template take<float>(of_keys),
-          arrays.template take<float>(rows * kDeltaColumns), arrays.template take<float>(rows * 4)};
+          arrays.template take<float>(rows * kDeltaRuleColumns),
+          arrays.template take<float>(rows * 4)};
 }
 
 // y = RMSNorm(values) silu(z) for each value head. The grid is rows by parts of 4 heads.
-struct DeltaOutputsParams {
-  DeltaSizes sizes;
+struct GatedDeltaNetOutputsParams {
+  GatedDeltaNetSizes sizes;
   const float* x;       // (n_rows, row_size)
-  const float* values;  // as in DeltaScratch
+  const float* values;  // as in GatedDeltaNetScratch
   const float* weight;  // (value_dim)
   float eps;
   float* y;  // (n_rows, n_value_heads, value_dim)

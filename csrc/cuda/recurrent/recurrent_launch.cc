@@ -11,14 +11,14 @@ Grid grid_of_channels(int n, int width) {
 }
 
 Grid grid_of_heads(int n_rows, int n_heads) {
-  constexpr int kPerBlock = kDeltaRowThreads / 32;
+  constexpr int kPerBlock = kGatedDeltaNetRowThreads / 32;
   return {.x = static_cast<unsigned>(n_rows),
           .y = static_cast<unsigned>(ceil_div(n_heads, kPerBlock))};
 }
 
 }  // namespace
 
-DeltaSizes delta_sizes(const DeltaShape& shape) {
+GatedDeltaNetSizes gated_delta_net_sizes(const GatedDeltaNetShape& shape) {
   return {.n_key_heads = shape.n_key_heads,
           .n_value_heads = shape.n_value_heads,
           .key_dim = shape.key_dim,
@@ -29,39 +29,42 @@ DeltaSizes delta_sizes(const DeltaShape& shape) {
           .value_stride = ceil_div(shape.value_dim, 4) * 4};
 }
 
-int64_t delta_state_size(const DeltaSizes& sizes) {
+int64_t gated_delta_net_state_size(const GatedDeltaNetSizes& sizes) {
   const int64_t kept = int64_t{sizes.conv_size - 1} * sizes.n_channels();
   return whole_fours(sizes.history() + kept);
 }
 
-DeltaScratchSizes delta_scratch_sizes(int n_rows, const DeltaSizes& sizes) {
+GatedDeltaNetScratchSizes gated_delta_net_scratch_sizes(int n_rows,
+                                                        const GatedDeltaNetSizes& sizes) {
   return {.queries = int64_t{n_rows} * sizes.n_key_heads * sizes.key_stride,
           .values = int64_t{n_rows} * sizes.n_value_heads * sizes.value_stride,
           .gates = int64_t{n_rows} * sizes.n_value_heads * 4};
 }
 
-Launch<DeltaInputsParams> delta_inputs_launch(int n_rows, const DeltaInputsParams& params) {
+Launch<GatedDeltaNetInputsParams> gated_delta_net_inputs_launch(
+    int n_rows, const GatedDeltaNetInputsParams& params) {
   const int n_heads = params.sizes.n_key_heads + params.sizes.n_value_heads;
-  return {"delta_inputs", grid_of_heads(n_rows, n_heads), kDeltaRowThreads, 0, params};
+  return {"delta_inputs", grid_of_heads(n_rows, n_heads), kGatedDeltaNetRowThreads, 0, params};
 }
 
 Launch<DeltaRuleParams> delta_rule_launch(int n_sequences, const DeltaRuleParams& params) {
-  const DeltaSizes& sizes = params.sizes;
+  const GatedDeltaNetSizes& sizes = params.sizes;
   const bool is_wide = sizes.key_dim > kMostKeyDim / 2;
-  const int n_tiles = sizes.n_value_heads * ceil_div(sizes.value_dim, kDeltaColumns);
-  const int n_kept = sizes.conv_size > 1 ? ceil_div(sizes.n_channels(), kDeltaThreads) : 0;
+  const int n_tiles = sizes.n_value_heads * ceil_div(sizes.value_dim, kDeltaRuleColumns);
+  const int n_kept = sizes.conv_size > 1 ? ceil_div(sizes.n_channels(), kDeltaRuleThreads) : 0;
   SharedBytes shared;
-  take_delta_stages(shared, is_wide ? kMostKeyDim : kMostKeyDim / 2);
+  take_delta_rule_stages(shared, is_wide ? kMostKeyDim : kMostKeyDim / 2);
   return {is_wide ? "delta_rule_256" : "delta_rule_128",
           {.x = static_cast<unsigned>(n_sequences), .y = static_cast<unsigned>(n_tiles + n_kept)},
-          kDeltaThreads,
+          kDeltaRuleThreads,
           shared.bytes(),
           params};
 }
 
-Launch<DeltaOutputsParams> delta_outputs_launch(int n_rows, const DeltaOutputsParams& params) {
-  return {"delta_outputs", grid_of_heads(n_rows, params.sizes.n_value_heads), kDeltaRowThreads, 0,
-          params};
+Launch<GatedDeltaNetOutputsParams> gated_delta_net_outputs_launch(
+    int n_rows, const GatedDeltaNetOutputsParams& params) {
+  return {"delta_outputs", grid_of_heads(n_rows, params.sizes.n_value_heads),
+          kGatedDeltaNetRowThreads, 0, params};
 }
 
 int64_t short_conv_state_size(const ShortConvShape& shape) {

@@ -1,4 +1,4 @@
-"""`DeltaConfig`: the gated delta net layers (linear attention) of a model."""
+"""`GatedDeltaNetConfig`: the gated delta net layers (linear attention) of a model."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated
 
 from .limits import MAX_CONV_SIZE, HeadCount, HeadDim, Range
 
-__all__ = ["DeltaConfig"]
+__all__ = ["GatedDeltaNetConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeltaConfig:
+class GatedDeltaNetConfig:
     """Gated delta net layers, which have a state of fixed size instead of KV (arXiv:2412.06464).
 
     `csrc/config/config_fields.def` documents the scalar fields.

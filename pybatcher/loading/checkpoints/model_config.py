@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from .gated_delta_net import DeltaConfig
+from .gated_delta_net import GatedDeltaNetConfig
 from .limits import (
     MAX_LAYERS,
     MAX_POSITIONS,
@@ -56,8 +56,8 @@ class ModelConfig:
     layer_shapes: the shape of each layer; (): n_kv_heads, head_dim and intermediate_size hold for
         all layers.
     moe: the experts that some layers have instead of an MLP, or beside it; None: no layer has any.
-    delta, short_conv: the recurrent layers, which have no attention. At most one of the two is
-        set; None: no layer is of that kind.
+    gated_delta_net, short_conv: the recurrent layers, which have no attention. At most one of
+        the two is set; None: no layer is of that kind.
     """
 
     architecture: str
@@ -96,13 +96,13 @@ class ModelConfig:
     layer_input_size: Annotated[int, Range(0, MAX_WIDTH)] = 0
     layer_input_scale: Positive = 1.0
     attention_gate: bool = False
-    delta: DeltaConfig | None = None
+    gated_delta_net: GatedDeltaNetConfig | None = None
     short_conv: ShortConvConfig | None = None
 
     @property
     def recurrent_layers(self) -> tuple[bool, ...]:
         """For each layer, True if it is recurrent."""
-        kind = self.delta or self.short_conv
+        kind = self.gated_delta_net or self.short_conv
         return (False,) * self.n_layers if kind is None else kind.in_layer
 
     def shape(self, layer: int) -> LayerShape:

@@ -32,7 +32,12 @@ MIXTURES = {"q4_k_m": "q4_k", "q5_k_m": "q5_k", "q6_k": "q6_k"}
 ENGINE_DTYPE = "int8"
 """The dtype of matrices whose rows are not a whole number of super-blocks."""
 
-_PLAIN = (".router.weight", ".delta.a.weight", ".delta.b.weight", ".convolution")
+_PLAIN = (
+    ".router.weight",
+    ".gated_delta_net.a.weight",
+    ".gated_delta_net.b.weight",
+    ".convolution",
+)
 _FINER = "q6_k"
 _WIDTH = BLOCKS[_FINER].n_elements
 _FEW_EXPERTS, _LAYERS_OF_70B = 8, 80  # llama.cpp has special rules for them

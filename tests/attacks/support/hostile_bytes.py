@@ -49,7 +49,7 @@ def honest_frame(rng: random.Random) -> bytes:
                 [0, msgid, rng.choice(("generate", "hello", b"health")), params],
                 [1, msgid, None, params],
                 [1, msgid, {"code": "cancelled"}, None],
-                [2, "delta", [msgid, {"seq": 1, "text": "a", "token_ids": [5]}]],
+                [2, "gated_delta_net", [msgid, {"seq": 1, "text": "a", "token_ids": [5]}]],
             )
         )
     )

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
-from pybatcher.loading.checkpoints.gated_delta_net import DeltaConfig
+from pybatcher.loading.checkpoints.gated_delta_net import GatedDeltaNetConfig
 
 
 def test_widths() -> None:
-    delta = DeltaConfig(
+    gated_delta_net = GatedDeltaNetConfig(
         n_key_heads=2, n_value_heads=6, key_dim=12, value_dim=20, conv_size=4, in_layer=(True,)
     )
-    assert (delta.key_size, delta.value_size, delta.n_channels) == (24, 120, 168)
+    assert (gated_delta_net.key_size, gated_delta_net.value_size, gated_delta_net.n_channels) == (
+        24,
+        120,
+        168,
+    )

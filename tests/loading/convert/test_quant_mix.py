@@ -155,7 +155,9 @@ def test_rows_that_are_no_whole_super_blocks_are_int8(tmp_path: Path, quantise: 
 def test_gates_and_convolutions_of_recurrent_layers_stay_plain(tmp_path: Path) -> None:
     opened = open_model(make_checkpoint(tmp_path, "qwen3_5", tokenizer=False, hidden_size=256))
     found = mixture_dtypes(opened.tensors, "q4_k_m", opened.config)
-    recurrent = {name.split(".delta.")[1] for name in found if ".delta." in name}
+    recurrent = {
+        name.split(".gated_delta_net.")[1] for name in found if ".gated_delta_net." in name
+    }
     assert recurrent == {"qkv.weight", "z.weight", "o.weight"}
-    assert found["layers.0.delta.qkv.weight"] == "q4_k"
+    assert found["layers.0.gated_delta_net.qkv.weight"] == "q4_k"
     assert found["layers.1.attn_gate.weight"] == "q4_k"

@@ -44,9 +44,9 @@ def test_heads_of_their_own_keys(dtype: str, tied: bool, tmp_path: Path) -> None
     )
     path = write_gguf(directory, tmp_path / "model.gguf")
     known, loaded = open_model(directory), open_model(path)
-    assert known.config.delta is not None
+    assert known.config.gated_delta_net is not None
     assert replace(loaded.config, norm_eps=known.config.norm_eps) == replace(
-        known.config, delta=replace(known.config.delta, in_turn=True)
+        known.config, gated_delta_net=replace(known.config.gated_delta_net, in_turn=True)
     )
     assert loaded.tensors.keys() == known.tensors.keys()
     for name, expected in known.tensors.items():
@@ -81,9 +81,9 @@ def test_every_fourth_layer_has_attention_where_the_file_lists_none(tmp_path: Pa
     directory = checkpoint(tmp_path / "hf", num_hidden_layers=3, layer_types=kinds)
     keys = {PREFIX + "attention.recurrent_layers": None, PREFIX + "full_attention_interval": 3}
     path = write_gguf(directory, tmp_path / "model.gguf", keys=keys)
-    delta = open_model(path).config.delta
-    assert delta is not None
-    assert delta.in_layer == (True, True, False)
+    gated_delta_net = open_model(path).config.gated_delta_net
+    assert gated_delta_net is not None
+    assert gated_delta_net.in_layer == (True, True, False)
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,19 @@ def test_keys_that_are_wrong(key: str, value: Any, expected: str, tmp_path: Path
 
 def test_names() -> None:
     assert gguf_name("token_embedding", NAMES) == "token_embd.weight"
-    assert gguf_name("layers.3.delta.decay", NAMES) == "blk.3.ssm_a"
+    assert gguf_name("layers.3.gated_delta_net.decay", NAMES) == "blk.3.ssm_a"
     assert gguf_name("layers.12.attn_gate.weight", NAMES) == "blk.12.attn_q.weight"
     shared = gguf_name("layers.1.up.weight", NAMES | SHARED_EXPERT_NAMES)
     assert shared == "blk.1.ffn_up_shexp.weight"
     known = {name.format(bid=0) for name in gguf.TENSOR_NAMES.values()}
-    for part in ("delta.qkv", "delta.z", "delta.b", "delta.a", "delta.o", "delta.norm"):
+    for part in (
+        "gated_delta_net.qkv",
+        "gated_delta_net.z",
+        "gated_delta_net.b",
+        "gated_delta_net.a",
+        "gated_delta_net.o",
+        "gated_delta_net.norm",
+    ):
         assert gguf_name(f"layers.0.{part}.weight", NAMES).removesuffix(".weight") in known
 
 

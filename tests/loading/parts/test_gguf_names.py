@@ -4,7 +4,11 @@ import pytest
 
 from pybatcher.loading.parts.gguf_names import gguf_name
 
-OWN = {"final_norm": "token_embd_norm", "delta.o": "ssm_out", "delta.decay": "ssm_a"}
+OWN = {
+    "final_norm": "token_embd_norm",
+    "gated_delta_net.o": "ssm_out",
+    "gated_delta_net.decay": "ssm_a",
+}
 
 
 @pytest.mark.parametrize(
@@ -23,6 +27,6 @@ def test_names(name: str, expected: str) -> None:
 
 def test_an_architectures_own_names_come_first() -> None:
     assert gguf_name("final_norm.weight", OWN) == "token_embd_norm.weight"
-    assert gguf_name("layers.0.delta.o.weight", OWN) == "blk.0.ssm_out.weight"
-    assert gguf_name("layers.0.delta.decay", OWN) == "blk.0.ssm_a"
+    assert gguf_name("layers.0.gated_delta_net.o.weight", OWN) == "blk.0.ssm_out.weight"
+    assert gguf_name("layers.0.gated_delta_net.decay", OWN) == "blk.0.ssm_a"
     assert gguf_name("layers.0.v.weight", OWN) == "blk.0.attn_v.weight"

@@ -7,8 +7,8 @@
 
 #include "check.h"
 #include "cuda_engine.h"
-#include "delta_fixture.h"
 #include "engine_fixture.h"
+#include "gated_delta_net_fixture.h"
 #include "short_conv_fixture.h"
 
 namespace pb::test {
@@ -17,11 +17,12 @@ namespace {
 using cuda_on_cpu::count_calls;
 
 TEST(rows_are_those_of_the_formulas_however_they_are_cut) {
-  for (const DeltaShape& shape : {DeltaShape{2, 6, 12, 20, 4}, DeltaShape{2, 4, 40, 8, 3, true}}) {
-    DeltaRig rig(shape, make_emulated_backend());
-    const auto x = DeltaNumbers::rows(37, shape, 55);
+  for (const GatedDeltaNetShape& shape :
+       {GatedDeltaNetShape{2, 6, 12, 20, 4}, GatedDeltaNetShape{2, 4, 40, 8, 3, true}}) {
+    GatedDeltaNetRig rig(shape, make_emulated_backend());
+    const auto x = GatedDeltaNetNumbers::rows(37, shape, 55);
     const auto expected = rig.run_in(37, x, 0);
-    EXPECT(distance_of(expected, exact_delta_rule(shape, rig.numbers, x)) < 2e-6);
+    EXPECT(distance_of(expected, exact_gated_delta_net(shape, rig.numbers, x)) < 2e-6);
     for (const int n_rows : {1, 5, 8, 17}) EXPECT(rig.run_in(n_rows, x, 6) == expected);
   }
 }
@@ -59,9 +60,9 @@ void expect_own_blocks(Rig& rig, const std::vector<float>& x, int y_size) {
 }
 
 TEST(sequences_of_a_pass_go_on_from_blocks_of_their_own) {
-  const DeltaShape shape{2, 6, 12, 20, 4};
-  DeltaRig rig(shape, make_emulated_backend());
-  expect_own_blocks(rig, DeltaNumbers::rows(20, shape, 57), shape.value_size());
+  const GatedDeltaNetShape shape{2, 6, 12, 20, 4};
+  GatedDeltaNetRig rig(shape, make_emulated_backend());
+  expect_own_blocks(rig, GatedDeltaNetNumbers::rows(20, shape, 57), shape.value_size());
   const ShortConvShape of_conv{150, 4};
   ShortConvRig conv(of_conv, make_emulated_backend());
   expect_own_blocks(conv, short_conv_rows(20, of_conv, 57), of_conv.width);
@@ -192,14 +193,14 @@ TEST(graphs_of_a_number_of_rows_serve_any_number_of_sequences) {
 
 TEST(heads_that_are_too_wide_are_refused_by_name) {
   TinyModel model = recurrent_model();
-  model.config.delta.key_dim = 257;
+  model.config.gated_delta_net.key_dim = 257;
   try {
     const Engine engine(model.config, model.tensors, small_options(), make_emulated_backend());
     EXPECT(false);
   } catch (const Error& error) {
     EXPECT(error.code() == ErrorCode::kConfig);
     const std::string message = error.what();
-    EXPECT(message.find("delta.key_dim is 257") != std::string::npos);
+    EXPECT(message.find("gated_delta_net.key_dim is 257") != std::string::npos);
     EXPECT(message.find("up to 256: use device='cpu'") != std::string::npos);
   }
 }

@@ -1,7 +1,7 @@
 // Recurrent layers and a gate behind attention: what is refused, that passes and threads leave no
 // trace, that every weight counts, that a device without them says so. That the numbers are those
 // of the papers is tests/system/models/test_oracle.py's part, and
-// tests/native/cpu/test_delta_rule.cc's.
+// tests/native/cpu/test_gated_delta_net.cc's.
 
 #include <cmath>
 #include <functional>
@@ -47,21 +47,22 @@ TinyModel recurrent_model() {
   TinyModel model = rotary_model();
   ModelConfig& c = model.config;
   c.attention_gate = true;
-  c.delta = {.n_key_heads = 2, .n_value_heads = 4, .key_dim = 5, .value_dim = 6, .conv_size = 3};
+  c.gated_delta_net = {
+      .n_key_heads = 2, .n_value_heads = 4, .key_dim = 5, .value_dim = 6, .conv_size = 3};
   c.recurrent_layers.assign(static_cast<size_t>(c.n_layers), false);
   c.recurrent_layers[0] = true;
   c.layer_ropes[0] = -1;
   remove_attention(model);
-  const std::string delta = "layers.0.delta.";
-  model.add(delta + "qkv.weight", c.delta.n_channels(), c.hidden_size);
-  model.add(delta + "z.weight", c.delta.value_size(), c.hidden_size);
-  model.add(delta + "b.weight", 4, c.hidden_size);
-  model.add(delta + "a.weight", 4, c.hidden_size);
-  model.add(delta + "convolution", c.delta.n_channels(), 3);
-  model.add(delta + "decay", 4, 1, -0.5f, 0.1f);
-  model.add(delta + "decay_bias", 4, 1);
-  model.add(delta + "norm.weight", 6, 1, 1.0f);
-  model.add(delta + "o.weight", c.hidden_size, c.delta.value_size());
+  const std::string block = "layers.0.gated_delta_net.";
+  model.add(block + "qkv.weight", c.gated_delta_net.n_channels(), c.hidden_size);
+  model.add(block + "z.weight", c.gated_delta_net.value_size(), c.hidden_size);
+  model.add(block + "b.weight", 4, c.hidden_size);
+  model.add(block + "a.weight", 4, c.hidden_size);
+  model.add(block + "convolution", c.gated_delta_net.n_channels(), 3);
+  model.add(block + "decay", 4, 1, -0.5f, 0.1f);
+  model.add(block + "decay_bias", 4, 1);
+  model.add(block + "norm.weight", 6, 1, 1.0f);
+  model.add(block + "o.weight", c.hidden_size, c.gated_delta_net.value_size());
   for (int layer = 1; layer < c.n_layers; ++layer) {
     model.add("layers." + std::to_string(layer) + ".attn_gate.weight", c.q_size(), c.hidden_size);
   }
@@ -137,24 +138,31 @@ TEST(config_refuses_what_no_recurrent_layers_are) {
   expect_refused([](ModelConfig& c) { c.recurrent_layers.pop_back(); }, "recurrent_layers");
   expect_refused([](ModelConfig& c) { c.recurrent_layers.assign(c.recurrent_layers.size(), true); },
                  "recurrent_layers");
-  expect_refused([](ModelConfig& c) { c.recurrent_layers.clear(); }, "delta.n_value_heads");
-  expect_refused([](ModelConfig& c) { c.delta.n_key_heads = 0; }, "delta.n_key_heads");
-  expect_refused([](ModelConfig& c) { c.delta.n_key_heads = 3; }, "delta.n_value_heads");
-  expect_refused([](ModelConfig& c) { c.delta.n_value_heads = -4; }, "delta.n_value_heads");
-  expect_refused([](ModelConfig& c) { c.delta.key_dim = 5000; }, "delta.key_dim");
-  expect_refused([](ModelConfig& c) { c.delta.value_dim = 0; }, "delta.value_dim");
-  expect_refused([](ModelConfig& c) { c.delta.conv_size = 65; }, "delta.conv_size");
+  expect_refused([](ModelConfig& c) { c.recurrent_layers.clear(); },
+                 "gated_delta_net.n_value_heads");
+  expect_refused([](ModelConfig& c) { c.gated_delta_net.n_key_heads = 0; },
+                 "gated_delta_net.n_key_heads");
+  expect_refused([](ModelConfig& c) { c.gated_delta_net.n_key_heads = 3; },
+                 "gated_delta_net.n_value_heads");
+  expect_refused([](ModelConfig& c) { c.gated_delta_net.n_value_heads = -4; },
+                 "gated_delta_net.n_value_heads");
+  expect_refused([](ModelConfig& c) { c.gated_delta_net.key_dim = 5000; },
+                 "gated_delta_net.key_dim");
+  expect_refused([](ModelConfig& c) { c.gated_delta_net.value_dim = 0; },
+                 "gated_delta_net.value_dim");
+  expect_refused([](ModelConfig& c) { c.gated_delta_net.conv_size = 65; },
+                 "gated_delta_net.conv_size");
   expect_refused(
       [](ModelConfig& c) {
-        c.delta.n_key_heads = c.delta.n_value_heads = 4096;
-        c.delta.value_dim = 1024;
+        c.gated_delta_net.n_key_heads = c.gated_delta_net.n_value_heads = 4096;
+        c.gated_delta_net.value_dim = 1024;
       },
-      "delta");
+      "gated_delta_net");
   expect_refused([](ModelConfig& c) { c.post_norm = true; }, "recurrent_layers");
   expect_refused([](ModelConfig& c) { c.causal = false; }, "recurrent_layers");
   expect_refused(
       [](ModelConfig& c) {
-        c.delta = {};
+        c.gated_delta_net = {};
         c.recurrent_layers.clear();
         c.layer_ropes[0] = 0;
         c.stream_norms = StreamNorms::kFirst;
@@ -169,8 +177,9 @@ TEST(config_refuses_what_no_short_convolutions_are) {
   expect_refused([](ModelConfig& c) { c.short_conv.width += 1; }, "short_conv.width");
   expect_refused([](ModelConfig& c) { c.short_conv.conv_size = 1; }, "short_conv.conv_size");
   expect_refused([](ModelConfig& c) { c.short_conv.conv_size = 65; }, "short_conv.conv_size");
-  expect_refused([](ModelConfig& c) { c.delta = recurrent_model().config.delta; },
-                 "delta.n_value_heads");
+  expect_refused(
+      [](ModelConfig& c) { c.gated_delta_net = recurrent_model().config.gated_delta_net; },
+      "gated_delta_net.n_value_heads");
   expect_refused([](ModelConfig& c) { c.recurrent_layers.assign(c.recurrent_layers.size(), true); },
                  "recurrent_layers");
 }
@@ -184,10 +193,11 @@ TEST(weights_of_short_convolutions_are_looked_for_and_looked_at) {
 
 TEST(weights_are_looked_for_and_looked_at) {
   for (const char* name :
-       {"layers.0.delta.qkv.weight", "layers.0.delta.z.weight", "layers.0.delta.b.weight",
-        "layers.0.delta.a.weight", "layers.0.delta.convolution", "layers.0.delta.decay",
-        "layers.0.delta.decay_bias", "layers.0.delta.norm.weight", "layers.0.delta.o.weight",
-        "layers.1.attn_gate.weight"}) {
+       {"layers.0.gated_delta_net.qkv.weight", "layers.0.gated_delta_net.z.weight",
+        "layers.0.gated_delta_net.b.weight", "layers.0.gated_delta_net.a.weight",
+        "layers.0.gated_delta_net.convolution", "layers.0.gated_delta_net.decay",
+        "layers.0.gated_delta_net.decay_bias", "layers.0.gated_delta_net.norm.weight",
+        "layers.0.gated_delta_net.o.weight", "layers.1.attn_gate.weight"}) {
     expect_looked_at(recurrent_model, name);
   }
 }
@@ -222,7 +232,7 @@ TEST(every_part_matters) {
   expect_every_part_to_matter(recurrent_model);
   expect_every_part_to_matter(short_conv_model);
   TinyModel changed = recurrent_model();
-  changed.config.delta.in_turn = true;
+  changed.config.gated_delta_net.in_turn = true;
   EXPECT(logits_of(*make_engine(changed, DType::kF32), 16) !=
          logits_of(*make_engine(recurrent_model(), DType::kF32), 16));
 }
@@ -236,7 +246,8 @@ TEST(states_take_the_memory_that_they_should) {
   EXPECT_EQ(states.n_layers, 1);
   TinyModel plain = rotary_model();
   plain.config.layer_ropes[0] = -1;
-  const size_t state_bytes = sizeof(float) * static_cast<size_t>(model.config.delta.state_size());
+  const size_t state_bytes =
+      sizeof(float) * static_cast<size_t>(model.config.gated_delta_net.state_size());
   const size_t kv_of_layer =
       make_engine(plain, DType::kF32)->kv_bytes() / static_cast<size_t>(plain.config.n_layers);
   const auto n_attending = static_cast<size_t>(model.config.n_layers - 1);

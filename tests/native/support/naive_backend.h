@@ -66,8 +66,9 @@ class NaiveBackend : public Backend {
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
   void sample(const Buffer& logits, Rows rows, std::span<Sample> samples) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
-  // The formulas of experts and of recurrent layers are in expert_fixture.h, delta_fixture.h and
-  // short_conv_fixture.h: no model with such layers is loaded for this backend.
+  // The formulas of experts and of recurrent layers are in expert_fixture.h,
+  // gated_delta_net_fixture.h and short_conv_fixture.h: no model with such layers is loaded for
+  // this backend.
   ExpertOperations& experts() override { throw Error(ErrorCode::kConfig, "naive: no experts"); }
   RecurrentOperations& recurrent() override {
     throw Error(ErrorCode::kConfig, "naive: no recurrent layers");

@@ -249,22 +249,24 @@ TinyModel recurrent_model() {
   ModelConfig& c = m.config;
   c.sliding_windows = {0, 0};
   c.attention_gate = true;
-  c.delta = {.n_key_heads = 2, .n_value_heads = 4, .key_dim = 6, .value_dim = 10, .conv_size = 4};
+  c.gated_delta_net = {
+      .n_key_heads = 2, .n_value_heads = 4, .key_dim = 6, .value_dim = 10, .conv_size = 4};
   c.recurrent_layers = {true, false};
   for (const char* part : {"q.weight", "q.bias", "k.weight", "v.weight", "v.bias", "q_norm.weight",
                            "k_norm.weight", "o.weight"}) {
     m.tensors.erase("layers.0." + std::string(part));
   }
-  const std::string delta = "layers.0.delta.";
-  m.add(delta + "qkv.weight", c.delta.n_channels(), c.hidden_size);
-  m.add(delta + "z.weight", c.delta.value_size(), c.hidden_size);
-  m.add(delta + "b.weight", c.delta.n_value_heads, c.hidden_size);
-  m.add(delta + "a.weight", c.delta.n_value_heads, c.hidden_size);
-  m.add(delta + "o.weight", c.hidden_size, c.delta.value_size());
-  m.add(delta + "convolution", c.delta.n_channels(), c.delta.conv_size, 0.0f, 0.5f);
-  m.add(delta + "decay", c.delta.n_value_heads, 1, -0.5f, 0.1f);
-  m.add(delta + "decay_bias", c.delta.n_value_heads, 1);
-  m.add(delta + "norm.weight", c.delta.value_dim, 1, 1.0f);
+  const std::string block = "layers.0.gated_delta_net.";
+  m.add(block + "qkv.weight", c.gated_delta_net.n_channels(), c.hidden_size);
+  m.add(block + "z.weight", c.gated_delta_net.value_size(), c.hidden_size);
+  m.add(block + "b.weight", c.gated_delta_net.n_value_heads, c.hidden_size);
+  m.add(block + "a.weight", c.gated_delta_net.n_value_heads, c.hidden_size);
+  m.add(block + "o.weight", c.hidden_size, c.gated_delta_net.value_size());
+  m.add(block + "convolution", c.gated_delta_net.n_channels(), c.gated_delta_net.conv_size, 0.0f,
+        0.5f);
+  m.add(block + "decay", c.gated_delta_net.n_value_heads, 1, -0.5f, 0.1f);
+  m.add(block + "decay_bias", c.gated_delta_net.n_value_heads, 1);
+  m.add(block + "norm.weight", c.gated_delta_net.value_dim, 1, 1.0f);
   m.add("layers.1.attn_gate.weight", c.q_size(), c.hidden_size);
   return m;
 }

@@ -141,7 +141,7 @@ def test_drafts_are_refused(path: Path) -> None:
 
 def test_what_is_told(path: Path) -> None:
     engine = Engine.load(path, n_ctx=1280, n_parallel=4)
-    has_large_states = open_model(path).config.delta is not None
+    has_large_states = open_model(path).config.gated_delta_net is not None
     assert engine.block_size == (128 if has_large_states else BLOCK_SIZE)
     facts = engine.description()
     n_states = 2 * 4 + 512 // engine.block_size

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...checkpoints.blueprint import TEXT_PREFIXES, Blueprint
 from ...checkpoints.fields import Fields
-from ...checkpoints.gated_delta_net import DeltaConfig
+from ...checkpoints.gated_delta_net import GatedDeltaNetConfig
 from ...checkpoints.layer_types import read_layer_types
 from ...checkpoints.limits import (
     MAX_CONV_SIZE,
@@ -68,15 +68,15 @@ _MOST_PREDICTING = 8  # layers for multi-token prediction
 GGUF_NAMES = {
     "mlp_norm": "post_attention_norm",
     "attn_gate": "attn_q",
-    "delta.qkv": "attn_qkv",
-    "delta.z": "attn_gate",
-    "delta.b": "ssm_beta",
-    "delta.a": "ssm_alpha",
-    "delta.decay": "ssm_a",
-    "delta.decay_bias": "ssm_dt.bias",
-    "delta.convolution": "ssm_conv1d.weight",
-    "delta.norm": "ssm_norm",
-    "delta.o": "ssm_out",
+    "gated_delta_net.qkv": "attn_qkv",
+    "gated_delta_net.z": "attn_gate",
+    "gated_delta_net.b": "ssm_beta",
+    "gated_delta_net.a": "ssm_alpha",
+    "gated_delta_net.decay": "ssm_a",
+    "gated_delta_net.decay_bias": "ssm_dt.bias",
+    "gated_delta_net.convolution": "ssm_conv1d.weight",
+    "gated_delta_net.norm": "ssm_norm",
+    "gated_delta_net.o": "ssm_out",
 }
 """GGUF's names that differ from a Llama's."""
 _PREDICTING = (
@@ -101,7 +101,7 @@ def _read(fields: Fields) -> Blueprint:
     sizes = read_sizes(fields, _NAMES_OF_MOE if has_experts else llama_like.NAMES)
     rotary_dim = read_rotary_dim(fields, sizes.head_dim)
     rope = read_rope(fields, sizes.head_dim, sizes.max_position_embeddings, rotary_dim=rotary_dim)
-    delta = _read_delta(fields, sizes.n_layers)
+    gated_delta_net = _read_gated_delta_net(fields, sizes.n_layers)
     config = llama_config(
         sizes,
         architecture="qwen3_5_moe" if has_experts else "qwen3_5",
@@ -110,7 +110,7 @@ def _read(fields: Fields) -> Blueprint:
         rope=rope,
         sliding_windows=(0,) * sizes.n_layers,
     )
-    config = _with_delta(config, delta)
+    config = _with_gated_delta_net(config, gated_delta_net)
     if has_experts:
         config = replace(config, moe=_read_moe(fields, sizes.n_layers))
     bias = fields.boolean("attention_bias", False)
@@ -131,23 +131,23 @@ def _read_multimodal(fields: Fields) -> Blueprint:
     return replace(_read(text), text_prefixes=TEXT_PREFIXES)
 
 
-def _with_delta(config: ModelConfig, delta: DeltaConfig) -> ModelConfig:
+def _with_gated_delta_net(config: ModelConfig, gated_delta_net: GatedDeltaNetConfig) -> ModelConfig:
     """Return a Llama-like configuration with gated delta nets, and gates in attention layers."""
     return replace(
         config,
         attention_gate=True,
-        delta=delta,
-        layer_ropes=tuple(-1 if recurrent else 0 for recurrent in delta.in_layer),
+        gated_delta_net=gated_delta_net,
+        layer_ropes=tuple(-1 if recurrent else 0 for recurrent in gated_delta_net.in_layer),
     )
 
 
-def _read_delta(fields: Fields, n_layers: int) -> DeltaConfig:
+def _read_gated_delta_net(fields: Fields, n_layers: int) -> GatedDeltaNetConfig:
     in_layer = _read_recurrent_layers(fields, n_layers)
     n_key_heads = fields.integer("linear_num_key_heads", 1, MAX_HEADS)
     n_value_heads = fields.integer("linear_num_value_heads", 1, MAX_HEADS)
     if n_value_heads % n_key_heads:
         raise fields.error("linear_num_value_heads", f"a multiple of {n_key_heads} key heads")
-    delta = DeltaConfig(
+    gated_delta_net = GatedDeltaNetConfig(
         n_key_heads=n_key_heads,
         n_value_heads=n_value_heads,
         key_dim=fields.integer("linear_key_head_dim", 1, MAX_HEAD_DIM),
@@ -155,10 +155,10 @@ def _read_delta(fields: Fields, n_layers: int) -> DeltaConfig:
         conv_size=fields.integer("linear_conv_kernel_dim", 1, MAX_CONV_SIZE),
         in_layer=in_layer,
     )
-    for name, size in (("key", delta.key_size), ("value", delta.value_size)):
+    for name, size in (("key", gated_delta_net.key_size), ("value", gated_delta_net.value_size)):
         if size > MAX_WIDTH:
             raise fields.error(f"linear_num_{name}_heads", f"up to {MAX_WIDTH} in all heads")
-    return delta
+    return gated_delta_net
 
 
 def _read_moe(fields: Fields, n_layers: int) -> MoeConfig:
@@ -186,8 +186,8 @@ def _rules(config: ModelConfig, *, bias: bool, norm_plus: float) -> Iterator[Ten
     bias: True if the attention projections have biases. norm_plus: a number added to the weights of
         norms.
     """
-    delta = config.delta
-    assert delta is not None
+    gated_delta_net = config.gated_delta_net
+    assert gated_delta_net is not None
     head_dim = config.head_dim
     rotary_dim = 2 * sum(frequency > 0 for frequency in config.ropes[0].inv_freq)
     order = rotary_order(head_dim, rotary_dim) or tuple(range(head_dim))
@@ -198,7 +198,7 @@ def _rules(config: ModelConfig, *, bias: bool, norm_plus: float) -> Iterator[Ten
         _, number, part, *_ = (*rule.name.split("."), "", "")
         if part not in of_attention:
             yield rule
-        elif delta.in_layer[int(number)]:
+        elif gated_delta_net.in_layer[int(number)]:
             continue
         elif part == "q":
             doubled = (2 * rule.shape[0], *rule.shape[1:])
@@ -210,23 +210,29 @@ def _rules(config: ModelConfig, *, bias: bool, norm_plus: float) -> Iterator[Ten
             yield replace(rule, head_order=order)
         else:
             yield rule
-    for layer, recurrent in enumerate(delta.in_layer):
+    for layer, recurrent in enumerate(gated_delta_net.in_layer):
         if recurrent:
-            yield from _delta_rules(config.hidden_size, delta, layer)
+            yield from _gated_delta_net_rules(config.hidden_size, gated_delta_net, layer)
         if config.moe is not None:
             yield from experts.shared_expert_rules(config, layer)
 
 
-def _delta_rules(hidden: int, delta: DeltaConfig, layer: int) -> Iterator[TensorRule]:
-    here, there = f"layers.{layer}.delta.", f"model.layers.{layer}.linear_attn."
-    n_heads, n_channels, value = delta.n_value_heads, delta.n_channels, delta.value_size
+def _gated_delta_net_rules(
+    hidden: int, gated_delta_net: GatedDeltaNetConfig, layer: int
+) -> Iterator[TensorRule]:
+    here, there = f"layers.{layer}.gated_delta_net.", f"model.layers.{layer}.linear_attn."
+    n_heads, n_channels, value = (
+        gated_delta_net.n_value_heads,
+        gated_delta_net.n_channels,
+        gated_delta_net.value_size,
+    )
     for name, source, shape in (
         ("qkv.weight", "in_proj_qkv.weight", (n_channels, hidden)),
         ("z.weight", "in_proj_z.weight", (value, hidden)),
         ("b.weight", "in_proj_b.weight", (n_heads, hidden)),
         ("a.weight", "in_proj_a.weight", (n_heads, hidden)),
         ("decay_bias", "dt_bias", (n_heads,)),
-        ("norm.weight", "norm.weight", (delta.value_dim,)),
+        ("norm.weight", "norm.weight", (gated_delta_net.value_dim,)),
         ("o.weight", "out_proj.weight", (hidden, value)),
     ):
         yield TensorRule(name=here + name, source=there + source, shape=shape)
@@ -234,7 +240,7 @@ def _delta_rules(hidden: int, delta: DeltaConfig, layer: int) -> Iterator[Tensor
     yield TensorRule(
         name=f"{here}convolution",
         source=f"{there}conv1d.weight",
-        shape=(n_channels, 1, delta.conv_size),
+        shape=(n_channels, 1, gated_delta_net.conv_size),
         squeezed=True,
     )
 
@@ -256,11 +262,11 @@ def _read_gguf_moe(contents: GgufContents) -> Blueprint:
 
 
 def _gguf_blueprint(contents: GgufContents, config: ModelConfig) -> Blueprint:
-    config = _with_gguf_delta(contents.keys, config)
+    config = _with_gguf_gated_delta_net(contents.keys, config)
     return gguf_blueprint(contents, config, _gguf_rules(config), _gguf_unused(config))
 
 
-def _with_gguf_delta(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
+def _with_gguf_gated_delta_net(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
     """Return the configuration with the gated delta nets of the file.
 
     The file orders value heads by their index within a key head: first the first value head of
@@ -282,7 +288,7 @@ def _with_gguf_delta(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig
     if n_value_heads * head_dim > MAX_WIDTH:
         raise keys.error("ssm.state_size", f"up to {MAX_WIDTH} in all heads")
     keys.refuse_unless("ssm.inner_size", n_value_heads * head_dim)
-    delta = DeltaConfig(
+    gated_delta_net = GatedDeltaNetConfig(
         n_key_heads=n_key_heads,
         n_value_heads=n_value_heads,
         key_dim=head_dim,
@@ -291,7 +297,7 @@ def _with_gguf_delta(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig
         in_layer=_gguf_recurrent_layers(keys, n_layers, n_predicting),
         in_turn=True,
     )
-    return _with_delta(config, delta)
+    return _with_gated_delta_net(config, gated_delta_net)
 
 
 def _gguf_recurrent_layers(

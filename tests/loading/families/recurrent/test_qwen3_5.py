@@ -42,25 +42,25 @@ def read(**changes: Any) -> Blueprint:
 
 def test_which_layers_are_recurrent() -> None:
     config = read().config
-    assert config.delta is not None
-    assert config.delta.in_layer == (True, True, True, False) * 2
+    assert config.gated_delta_net is not None
+    assert config.gated_delta_net.in_layer == (True, True, True, False) * 2
     assert config.layer_ropes == (-1, -1, -1, 0) * 2
     assert config.attention_gate
     kinds = ["full_attention", "linear_attention"] * 4
-    delta = read(layer_types=kinds).config.delta
-    assert delta is not None
-    assert delta.in_layer == (False, True) * 4
-    delta = read(full_attention_interval=2).config.delta
-    assert delta is not None
-    assert delta.in_layer == (True, False) * 4
+    gated_delta_net = read(layer_types=kinds).config.gated_delta_net
+    assert gated_delta_net is not None
+    assert gated_delta_net.in_layer == (False, True) * 4
+    gated_delta_net = read(full_attention_interval=2).config.gated_delta_net
+    assert gated_delta_net is not None
+    assert gated_delta_net.in_layer == (True, False) * 4
 
 
 def test_defaults_are_those_of_transformers() -> None:
     left_out = ("head_dim", "linear_num_key_heads", "linear_num_value_heads", "rope_parameters")
     fields = {name: value for name, value in BASE.items() if name not in left_out}
     config = read_blueprint(Fields(fields, "config.json")).config
-    assert config.delta is not None
-    assert (config.delta.n_key_heads, config.delta.n_value_heads) == (16, 32)
+    assert config.gated_delta_net is not None
+    assert (config.gated_delta_net.n_key_heads, config.gated_delta_net.n_value_heads) == (16, 32)
     assert config.head_dim == 256
     assert sum(frequency > 0 for frequency in config.ropes[0].inv_freq) == 32
 
@@ -86,10 +86,13 @@ def test_what_is_added_and_turned_round() -> None:
     rules = {rule.name: rule for rule in read().rules}
     for name in ("layers.0.attn_norm", "layers.0.mlp_norm", "layers.3.q_norm", "final_norm"):
         assert rules[f"{name}.weight"].plus == 1.0
-    assert rules["layers.0.delta.norm.weight"].plus == 0.0
+    assert rules["layers.0.gated_delta_net.norm.weight"].plus == 0.0
     assert "layers.0.q.weight" not in rules
-    assert "layers.3.delta.qkv.weight" not in rules
-    decay, convolution = rules["layers.0.delta.decay"], rules["layers.0.delta.convolution"]
+    assert "layers.3.gated_delta_net.qkv.weight" not in rules
+    decay, convolution = (
+        rules["layers.0.gated_delta_net.decay"],
+        rules["layers.0.gated_delta_net.convolution"],
+    )
     logarithms = np.array([-1.0, 0.0, 0.5, 2.0], np.float32)
     taps = np.arange(80 * 4, dtype=np.float32).reshape(80, 1, 4)
     made = gather(

@@ -32,9 +32,9 @@ __device__ __forceinline__ float softplus(float x) {
 }
 
 // numbers[j] = silu(convolution) of channel + lane + 32 j, for n channels; 0 beyond them.
-__device__ __forceinline__ void convolve(const DeltaInputsParams& p, int channel, int n,
+__device__ __forceinline__ void convolve(const GatedDeltaNetInputsParams& p, int channel, int n,
                                          float (&numbers)[kLaneNumbers]) {
-  const DeltaSizes& sizes = p.sizes;
+  const GatedDeltaNetSizes& sizes = p.sizes;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int64_t row = blockIdx.x;
   const StateRow of_row = p.rows[row];
@@ -86,8 +86,9 @@ __device__ __forceinline__ void put(const float (&numbers)[kLaneNumbers], int n,
   }
 }
 
-__device__ __forceinline__ void make_query_and_key(const DeltaInputsParams& p, int key_head) {
-  const DeltaSizes& sizes = p.sizes;
+__device__ __forceinline__ void make_query_and_key(const GatedDeltaNetInputsParams& p,
+                                                   int key_head) {
+  const GatedDeltaNetSizes& sizes = p.sizes;
   const int64_t row = blockIdx.x;
   float query[kLaneNumbers], key[kLaneNumbers];
   convolve(p, key_head * sizes.key_dim, sizes.key_dim, query);
@@ -104,8 +105,8 @@ __device__ __forceinline__ void make_query_and_key(const DeltaInputsParams& p, i
   }
 }
 
-__device__ __forceinline__ void make_value_and_gates(const DeltaInputsParams& p, int head) {
-  const DeltaSizes& sizes = p.sizes;
+__device__ __forceinline__ void make_value_and_gates(const GatedDeltaNetInputsParams& p, int head) {
+  const GatedDeltaNetSizes& sizes = p.sizes;
   const int64_t row = blockIdx.x;
   const int64_t of_row = row * sizes.n_value_heads + head;
   const int channel = 2 * sizes.n_key_heads * sizes.key_dim + head * sizes.value_dim;
@@ -127,8 +128,8 @@ __device__ __forceinline__ void make_value_and_gates(const DeltaInputsParams& p,
   to[3] = 0.0f;
 }
 
-PB_KERNEL(delta_inputs, DeltaInputsParams, kDeltaRowThreads) {
-  const int head = static_cast<int>((blockIdx.y * kDeltaRowThreads + threadIdx.x) / 32);
+PB_KERNEL(delta_inputs, GatedDeltaNetInputsParams, kGatedDeltaNetRowThreads) {
+  const int head = static_cast<int>((blockIdx.y * kGatedDeltaNetRowThreads + threadIdx.x) / 32);
   if (head < p.sizes.n_key_heads) {
     make_query_and_key(p, head);
   } else if (head < p.sizes.n_key_heads + p.sizes.n_value_heads) {
@@ -136,9 +137,9 @@ PB_KERNEL(delta_inputs, DeltaInputsParams, kDeltaRowThreads) {
   }
 }
 
-PB_KERNEL(delta_outputs, DeltaOutputsParams, kDeltaRowThreads) {
-  const DeltaSizes& sizes = p.sizes;
-  const int head = static_cast<int>((blockIdx.y * kDeltaRowThreads + threadIdx.x) / 32);
+PB_KERNEL(delta_outputs, GatedDeltaNetOutputsParams, kGatedDeltaNetRowThreads) {
+  const GatedDeltaNetSizes& sizes = p.sizes;
+  const int head = static_cast<int>((blockIdx.y * kGatedDeltaNetRowThreads + threadIdx.x) / 32);
   if (head >= sizes.n_value_heads) return;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int64_t row = blockIdx.x;

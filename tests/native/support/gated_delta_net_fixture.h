@@ -11,16 +11,16 @@
 
 namespace pb::test {
 
-inline const std::vector<DeltaShape>& delta_shapes() {
-  static const std::vector<DeltaShape> shapes = {
+inline const std::vector<GatedDeltaNetShape>& gated_delta_net_shapes() {
+  static const std::vector<GatedDeltaNetShape> shapes = {
       {1, 1, 4, 4, 1},     {2, 6, 12, 20, 4}, {3, 3, 16, 64, 4},      {1, 2, 33, 70, 3},
       {2, 2, 128, 128, 4}, {1, 1, 5, 1, 7},   {2, 6, 12, 20, 4, true}};
   return shapes;
 }
 
 // What a layer has besides its products, at random.
-struct DeltaNumbers {
-  explicit DeltaNumbers(const DeltaShape& shape)
+struct GatedDeltaNetNumbers {
+  explicit GatedDeltaNetNumbers(const GatedDeltaNetShape& shape)
       : convolution(random_floats(size_t(shape.conv_size) * shape.n_channels(), 51)),
         decays(random_floats(size_t(shape.n_value_heads), 52)),
         biases(random_floats(size_t(shape.n_value_heads), 53)),
@@ -29,7 +29,7 @@ struct DeltaNumbers {
   }
 
   // Rows of a layer's products, (n, shape.row_size()).
-  static std::vector<float> rows(int n, const DeltaShape& shape, uint64_t seed) {
+  static std::vector<float> rows(int n, const GatedDeltaNetShape& shape, uint64_t seed) {
     return random_floats(size_t(n) * shape.row_size(), seed);
   }
 
@@ -38,8 +38,9 @@ struct DeltaNumbers {
 };
 
 // The formulas of ops/recurrent.h, a row and a head at a time: y of a whole sequence.
-inline std::vector<double> exact_delta_rule(const DeltaShape& s, const DeltaNumbers& numbers,
-                                            const std::vector<float>& x) {
+inline std::vector<double> exact_gated_delta_net(const GatedDeltaNetShape& s,
+                                                 const GatedDeltaNetNumbers& numbers,
+                                                 const std::vector<float>& x) {
   const auto sigmoid = [](double v) { return 1.0 / (1.0 + std::exp(-v)); };
   const int n_rows = int(x.size()) / s.row_size();
   std::vector<double> y;
@@ -102,10 +103,11 @@ inline std::vector<double> exact_delta_rule(const DeltaShape& s, const DeltaNumb
 }
 
 // A layer on a backend.
-class DeltaRig final : public StateRig<DeltaShape> {
+class GatedDeltaNetRig final : public StateRig<GatedDeltaNetShape> {
  public:
-  DeltaRig(const DeltaShape& shape, std::unique_ptr<Backend> backend)
-      : StateRig(shape, std::move(backend), {.delta = shape}, shape.value_size()), numbers(shape) {
+  GatedDeltaNetRig(const GatedDeltaNetShape& shape, std::unique_ptr<Backend> backend)
+      : StateRig(shape, std::move(backend), {.gated_delta_net = shape}, shape.value_size()),
+        numbers(shape) {
     convolution_ = vector_of(numbers.convolution);
     decay_ = vector_of(numbers.decays);
     decay_bias_ = vector_of(numbers.biases);
@@ -113,17 +115,17 @@ class DeltaRig final : public StateRig<DeltaShape> {
     norm_.weight = vector_of(numbers.norm);
   }
 
-  DeltaNumbers numbers;
+  GatedDeltaNetNumbers numbers;
 
  private:
   void compute(const Buffer& x, int n_rows, Buffer& y) override {
-    const DeltaLayer layer{.shape = shape,
-                           .layer = 1,
-                           .convolution = &convolution_,
-                           .decay = &decay_,
-                           .decay_bias = &decay_bias_,
-                           .norm = &norm_};
-    backend->recurrent().delta_rule(x, n_rows, layer, states, y);
+    const GatedDeltaNetLayer layer{.shape = shape,
+                                   .layer = 1,
+                                   .convolution = &convolution_,
+                                   .decay = &decay_,
+                                   .decay_bias = &decay_bias_,
+                                   .norm = &norm_};
+    backend->recurrent().gated_delta_net(x, n_rows, layer, states, y);
   }
 
   Vector convolution_, decay_, decay_bias_;

@@ -1,6 +1,6 @@
 // The gated delta rule (ops/recurrent.h), row by row.
 //
-// A block has kDeltaColumns columns of a state and a warp has 8 of them, in registers from the
+// A block has kDeltaRuleColumns columns of a state and a warp has 8 of them, in registers from the
 // first to the last row of a sequence: four lanes per column, lane g with the keys 16 j + 4 g to 16
 // j + 4 g + 3 for all j. So a state is read once per pass, and written where a block of the cache
 // ends. A column is computed independently, over its rows in order, so that its bits do not depend
@@ -31,18 +31,18 @@ __device__ __forceinline__ void add_product(float4& sum, const float4& a, const 
 
 // A block's columns of a state with up to 16 kSteps keys.
 template <int kSteps>
-class DeltaColumns {
+class DeltaRuleColumns {
  public:
   static constexpr int kKeys = 16 * kSteps;
 
-  __device__ __forceinline__ DeltaColumns(const DeltaRuleParams& p, int head, int first_column)
+  __device__ __forceinline__ DeltaRuleColumns(const DeltaRuleParams& p, int head, int first_column)
       : p_(p),
         head_(head),
         first_column_(first_column),
         group_(static_cast<int>(threadIdx.x % 4)),
         own_column_(static_cast<int>(threadIdx.x / 4)) {
     SharedArrays arrays;
-    stages_ = take_delta_stages(arrays, kKeys);
+    stages_ = take_delta_rule_stages(arrays, kKeys);
   }
 
   __device__ __forceinline__ void run(const StateSequence& sequence) {
@@ -52,15 +52,15 @@ class DeltaColumns {
     load(sequence.from);
     int place = sequence.first_place;
     const int32_t* block = p_.blocks + sequence.first_block;
-    for (int first = 0; first < sequence.n_rows; first += kDeltaRows) {
-      stage(sequence, first + kDeltaRows);
+    for (int first = 0; first < sequence.n_rows; first += kDeltaRuleRows) {
+      stage(sequence, first + kDeltaRuleRows);
       cp_async_commit();
       cp_async_wait<1>();
       __syncthreads();
       const int left = sequence.n_rows - first;
-      const int n = left < kDeltaRows ? left : kDeltaRows;
+      const int n = left < kDeltaRuleRows ? left : kDeltaRuleRows;
       for (int i = 0; i < n; ++i) {
-        step(sequence.first_row + first + i, first / kDeltaRows % 2 * kDeltaRows + i);
+        step(sequence.first_row + first + i, first / kDeltaRuleRows % 2 * kDeltaRuleRows + i);
         ++place;
         if (place < p_.block_size && first + i + 1 < sequence.n_rows) continue;
         store(*block++);
@@ -75,7 +75,8 @@ class DeltaColumns {
   __device__ __forceinline__ void clear_padding() {
     const int n = kKeys - p_.sizes.key_stride;
     if (n == 0) return;
-    for (int i = static_cast<int>(threadIdx.x); i < 2 * kDeltaRows * n; i += kDeltaThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < 2 * kDeltaRuleRows * n;
+         i += kDeltaRuleThreads) {
       const int at = i / n * kKeys + p_.sizes.key_stride + i % n;
       stages_.queries[at] = stages_.keys[at] = 0.0f;
     }
@@ -84,13 +85,13 @@ class DeltaColumns {
   // Starts the copies of rows from number `first` of the sequence on, if there are any.
   __device__ __forceinline__ void stage(const StateSequence& sequence, int first) {
     const int left = sequence.n_rows - first;
-    const int n = left < kDeltaRows ? left : kDeltaRows;
-    const int to = first / kDeltaRows % 2 * kDeltaRows;
+    const int n = left < kDeltaRuleRows ? left : kDeltaRuleRows;
+    const int to = first / kDeltaRuleRows % 2 * kDeltaRuleRows;
     const int64_t row = sequence.first_row + first;
-    const DeltaSizes& sizes = p_.sizes;
+    const GatedDeltaNetSizes& sizes = p_.sizes;
     const int n_chunks = sizes.key_stride / 4;
     const int key_head = sizes.key_head_of(head_);
-    for (int i = static_cast<int>(threadIdx.x); i < n * n_chunks; i += kDeltaThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < n * n_chunks; i += kDeltaRuleThreads) {
       const int r = i / n_chunks;
       const int at = (to + r) * kKeys + 4 * (i % n_chunks);
       const int64_t from =
@@ -98,15 +99,15 @@ class DeltaColumns {
       cp_async_16(stages_.queries + at, p_.scratch.queries + from, 16);
       cp_async_16(stages_.keys + at, p_.scratch.keys + from, 16);
     }
-    constexpr int kValueChunks = kDeltaColumns / 4;
-    for (int i = static_cast<int>(threadIdx.x); i < n * kValueChunks; i += kDeltaThreads) {
+    constexpr int kValueChunks = kDeltaRuleColumns / 4;
+    for (int i = static_cast<int>(threadIdx.x); i < n * kValueChunks; i += kDeltaRuleThreads) {
       const int r = i / kValueChunks;
       const int column = 4 * (i % kValueChunks);
       if (first_column_ + column >= sizes.value_stride) continue;
-      cp_async_16(stages_.values + (to + r) * kDeltaColumns + column,
+      cp_async_16(stages_.values + (to + r) * kDeltaRuleColumns + column,
                   p_.scratch.values + value_at(row + r) + column, 16);
     }
-    for (int i = static_cast<int>(threadIdx.x); i < n; i += kDeltaThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < n; i += kDeltaRuleThreads) {
       cp_async_16(stages_.gates + (to + i) * 4,
                   p_.scratch.gates + ((row + i) * sizes.n_value_heads + head_) * 4, 16);
     }
@@ -166,7 +167,7 @@ class DeltaColumns {
     const float got = column_sum(of_query);
     const float4 gates = *reinterpret_cast<const float4*>(stages_.gates + at * 4);
     const float kept = gates.x;
-    const float value = is_there() ? stages_.values[at * kDeltaColumns + own_column_] : 0.0f;
+    const float value = is_there() ? stages_.values[at * kDeltaRuleColumns + own_column_] : 0.0f;
     const float delta = __fmaf_rn(-kept, known, value) * gates.y;
     if (group_ == 0 && is_there()) {
       p_.scratch.values[value_at(row) + own_column_] = __fmaf_rn(gates.z, delta, kept * got);
@@ -187,7 +188,7 @@ class DeltaColumns {
   int first_column_;
   int group_;
   int own_column_;  // index in the block
-  DeltaStages stages_;
+  DeltaRuleStages stages_;
   float4 state_[kSteps];
 };
 
@@ -195,14 +196,14 @@ template <int kSteps>
 __device__ __forceinline__ void delta_rule(const DeltaRuleParams& p) {
   const StateSequence sequence = p.sequences[blockIdx.x];
   if (sequence.n_rows == 0) return;
-  const int n_tiles = (p.sizes.value_dim + kDeltaColumns - 1) / kDeltaColumns;
+  const int n_tiles = (p.sizes.value_dim + kDeltaRuleColumns - 1) / kDeltaRuleColumns;
   const int part = static_cast<int>(blockIdx.y);
   const int n_parts = p.sizes.n_value_heads * n_tiles;
   if (part < n_parts) {
-    DeltaColumns<kSteps>(p, part / n_tiles, part % n_tiles * kDeltaColumns).run(sequence);
+    DeltaRuleColumns<kSteps>(p, part / n_tiles, part % n_tiles * kDeltaRuleColumns).run(sequence);
   } else {
-    const DeltaSizes& sizes = p.sizes;
-    const int channel = static_cast<int>((part - n_parts) * kDeltaThreads + threadIdx.x);
+    const GatedDeltaNetSizes& sizes = p.sizes;
+    const int channel = static_cast<int>((part - n_parts) * kDeltaRuleThreads + threadIdx.x);
     if (channel >= sizes.n_channels()) return;
     const StateBlocks kept{p.states.data + sizes.history() + channel, p.states.block_stride};
     keep_inputs(kept, sizes.n_channels(), sizes.conv_size - 1, sequence, p.blocks, p.block_size,
@@ -210,8 +211,8 @@ __device__ __forceinline__ void delta_rule(const DeltaRuleParams& p) {
   }
 }
 
-PB_KERNEL(delta_rule_128, DeltaRuleParams, kDeltaThreads) { delta_rule<8>(p); }
-PB_KERNEL(delta_rule_256, DeltaRuleParams, kDeltaThreads) { delta_rule<16>(p); }
+PB_KERNEL(delta_rule_128, DeltaRuleParams, kDeltaRuleThreads) { delta_rule<8>(p); }
+PB_KERNEL(delta_rule_256, DeltaRuleParams, kDeltaRuleThreads) { delta_rule<16>(p); }
 
 }  // namespace
 }  // namespace pb::cuda

@@ -14,11 +14,11 @@ namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
 // Vectors per tile of columns, which then fits the first-level cache.
-constexpr int kDeltaVectors = 4;
+constexpr int kDeltaRuleVectors = 4;
 constexpr float kUnitEps = 1e-6f;
 
 // A row's rounded inputs, (key_dim) each.
-struct DeltaRow {
+struct DeltaRuleRow {
   const float* q;
   const float* k;
   float q_times_k;
@@ -26,18 +26,18 @@ struct DeltaRow {
 
 // Returns the inputs of n channels at a place before (below 0) or among the call's rows; null means
 // zeros.
-PB_INLINE const float* delta_inputs(const DeltaArgs& a, int place, int channel) {
+PB_INLINE const float* gated_delta_net_inputs(const GatedDeltaNetArgs& a, int place, int channel) {
   if (place >= 0) return a.x + place * a.x_stride + channel;
   if (a.history_from == nullptr) return nullptr;
   return a.history_from + static_cast<int64_t>(a.conv_size - 1 + place) * a.n_channels + channel;
 }
 
 // out (n) = silu(convolution) of row `row` for n channels.
-PB_INLINE void convolve(const DeltaArgs& a, int row, int channel, int n, float* out) {
+PB_INLINE void convolve(const GatedDeltaNetArgs& a, int row, int channel, int n, float* out) {
   for (int i = 0; i < n; i += kWidth) {
     Vec sum = zero();
     for (int tap = 0; tap < a.conv_size; ++tap) {
-      const float* const inputs = delta_inputs(a, row + tap - a.conv_size + 1, channel);
+      const float* const inputs = gated_delta_net_inputs(a, row + tap - a.conv_size + 1, channel);
       if (inputs == nullptr) continue;
       const float* const weights = a.convolution + static_cast<int64_t>(tap) * a.n_channels;
       sum = mul_add(load_tail(inputs, i, n), load_tail(weights + channel, i, n), sum);
@@ -56,8 +56,9 @@ PB_INLINE void make_unit(float* x, int n, float scale) {
 // Computes y and the state after one row, for n columns, at most kVectors * kWidth. A null `from`
 // means zeros.
 template <int kVectors>
-PB_INLINE void delta_columns(const DeltaArgs& a, const DeltaRow& row, const float* gates,
-                             const float* v, const float* from, float* to, float* y, int n) {
+PB_INLINE void delta_rule_columns(const GatedDeltaNetArgs& a, const DeltaRuleRow& row,
+                                  const float* gates, const float* v, const float* from, float* to,
+                                  float* y, int n) {
   Vec of_key[kVectors], of_query[kVectors];
   for (int j = 0; j < kVectors; ++j) of_key[j] = of_query[j] = zero();
   for (int i = 0; from != nullptr && i < a.key_dim; ++i) {
@@ -87,10 +88,10 @@ PB_INLINE void delta_columns(const DeltaArgs& a, const DeltaRow& row, const floa
   }
 }
 
-inline void keep_history(const DeltaArgs& a, int channel, int n) {
+inline void keep_history(const GatedDeltaNetArgs& a, int channel, int n) {
   // In this order, a history that is updated in place is read before it is overwritten.
   for (int h = 0; h + 1 < a.conv_size; ++h) {
-    const float* const inputs = delta_inputs(a, a.n_rows - a.conv_size + 1 + h, channel);
+    const float* const inputs = gated_delta_net_inputs(a, a.n_rows - a.conv_size + 1 + h, channel);
     float* const to = a.history_to + static_cast<int64_t>(h) * a.n_channels + channel;
     for (int i = 0; i < n; i += kWidth) {
       store_tail(to, i, n, inputs == nullptr ? zero() : load_tail(inputs, i, n));
@@ -98,14 +99,14 @@ inline void keep_history(const DeltaArgs& a, int channel, int n) {
   }
 }
 
-inline void delta_rule(const DeltaArgs& a, float* scratch) {
+inline void gated_delta_net(const GatedDeltaNetArgs& a, float* scratch) {
   const int n_values = a.n_heads * a.value_dim;
   const int value_step = a.head_step * a.value_dim;  // distance between two heads
   float* const q = scratch;
-  float* const k = q + kDeltaRows * a.key_dim;
-  float* const v = k + kDeltaRows * a.key_dim;
+  float* const k = q + kGatedDeltaNetRows * a.key_dim;
+  float* const v = k + kGatedDeltaNetRows * a.key_dim;
   const float query_scale = 1.0f / __builtin_sqrtf(static_cast<float>(a.key_dim));
-  DeltaRow rows[kDeltaRows];
+  DeltaRuleRow rows[kGatedDeltaNetRows];
   for (int t = 0; t < a.n_rows; ++t) {
     float* const qt = q + t * a.key_dim;
     float* const kt = k + t * a.key_dim;
@@ -127,7 +128,7 @@ inline void delta_rule(const DeltaArgs& a, float* scratch) {
     keep_history(a, a.v + head * value_step, a.value_dim);
   }
 
-  constexpr int kTile = kDeltaVectors * kWidth;
+  constexpr int kTile = kDeltaRuleVectors * kWidth;
   for (int head = 0; head < a.n_heads; ++head) {
     const int64_t state = static_cast<int64_t>(head) * value_step * a.key_dim;
     const int first = head * a.value_dim;
@@ -142,10 +143,10 @@ inline void delta_rule(const DeltaArgs& a, float* scratch) {
         const float* const values = v + t * n_values + first + c;
         float* const y = a.y + t * a.y_stride + head * value_step + c;
         if (is_whole) {
-          delta_columns<kDeltaVectors>(a, rows[t], gates, values, from, to, y, kTile);
+          delta_rule_columns<kDeltaRuleVectors>(a, rows[t], gates, values, from, to, y, kTile);
         } else {
           const int n = a.value_dim - c < kWidth ? a.value_dim - c : kWidth;
-          delta_columns<1>(a, rows[t], gates, values, from, to, y, n);
+          delta_rule_columns<1>(a, rows[t], gates, values, from, to, y, n);
         }
       }
       c += is_whole ? kTile : kWidth;
