@@ -196,7 +196,7 @@ native: $(VENV)/.core
 # Tests the AMX code with functions in place of its instructions, on CPUs with AVX-512 VBMI and BF16
 # (Zen 4 and later), where no other test runs that code.
 TILE_TESTS := test_kernels_amx test_kernels_amx_bytes test_attention_tiles test_attention_shared \
-    test_coded_matrix test_kernels_attention test_kernels_gemm test_experts test_fp8_matrix \
+    test_compressed_bf16 test_kernels_attention test_kernels_gemm test_experts test_fp8_matrix \
     test_mxfp4_matrix test_quantised_matrix test_super_blocks
 native-tiles: $(VENV)/.build-tools
 	cmake -S . -B build/tiles $(TESTS_BUILD) -DPYBATCHER_CPU_ONLY=ON -DPYBATCHER_EMULATED_TILES=ON

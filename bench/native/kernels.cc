@@ -123,7 +123,7 @@ PackedMatrix copy_of(const PackedMatrix& m) {
   copy.n_out = m.n_out;
   copy.n_in = m.n_in;
   copy.dtype = m.dtype;
-  copy.coded = m.coded;
+  copy.compressed = m.compressed;
   copy.packed = AlignedBuffer(m.packed.bytes());
   std::memcpy(copy.packed.as<std::byte>(), m.packed.as<std::byte>(), m.packed.bytes());
   return copy;

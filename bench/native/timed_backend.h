@@ -33,10 +33,10 @@ class TimedBackend final : public Backend {
     return inner_.pack(parts, biases, dtype);
   }
   std::string layout() const override { return inner_.layout(); }
-  MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype, bool coded) const override {
-    return inner_.matrix_bytes(n_out, n_in, dtype, coded);
+  MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype, bool compressed) const override {
+    return inner_.matrix_bytes(n_out, n_in, dtype, compressed);
   }
-  bool codes(DType dtype) const override { return inner_.codes(dtype); }
+  bool compresses(DType dtype) const override { return inner_.compresses(dtype); }
   Matrix place(PackedMatrix packed) override { return inner_.place(std::move(packed)); }
   Vector make_vector(const TensorView& view) override { return inner_.make_vector(view); }
   Buffer make_buffer(size_t bytes) override { return inner_.make_buffer(bytes); }

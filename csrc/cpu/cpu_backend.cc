@@ -61,8 +61,8 @@ CpuBackend::CpuBackend(int n_threads, const Kernels& kernels)
       scratch_bytes_(largest_scratch(kernels)),
       scratch_(scratch_bytes_ * n_threads) {}
 
-const ProductKernel& CpuBackend::product(DType weights, bool coded) const {
-  return product_kernel(kernels_, weights, coded);
+const ProductKernel& CpuBackend::product(DType weights, bool compressed) const {
+  return product_kernel(kernels_, weights, compressed);
 }
 
 RowsOut CpuBackend::rows_of(Activations& a) const {
@@ -81,16 +81,16 @@ RowsOut CpuBackend::rows_of(Activations& a) const {
 
 PackedMatrix CpuBackend::pack(std::span<const TensorView> parts, std::span<const TensorView> biases,
                               DType dtype) {
-  const bool coded = codes(dtype);
-  return pack_matrix(parts, biases, dtype, product(dtype, coded).tile, pool_);
+  const bool compressed = compresses(dtype);
+  return pack_matrix(parts, biases, dtype, product(dtype, compressed).tile, pool_);
 }
 
 std::string CpuBackend::layout() const {
   return target() + " " + std::to_string(kPackedLayoutVersion);
 }
 
-MatrixBytes CpuBackend::matrix_bytes(int n_out, int n_in, DType dtype, bool coded) const {
-  return packed_bytes(n_out, n_in, dtype, product(dtype, coded).tile);
+MatrixBytes CpuBackend::matrix_bytes(int n_out, int n_in, DType dtype, bool compressed) const {
+  return packed_bytes(n_out, n_in, dtype, product(dtype, compressed).tile);
 }
 
 // Device memory is host memory: a mapped file is used in place.
@@ -101,7 +101,7 @@ Matrix CpuBackend::place(PackedMatrix packed) {
           Buffer::on_host(std::move(packed.packed)),
           Buffer::on_host(std::move(packed.bias)),
           Buffer::on_host(std::move(packed.order)),
-          packed.coded};
+          packed.compressed};
 }
 
 Vector CpuBackend::make_vector(const TensorView& view) {

@@ -37,9 +37,9 @@ class CpuBackend final : public Backend {
   PackedMatrix pack(std::span<const TensorView> parts, std::span<const TensorView> biases,
                     DType dtype) override;
   std::string layout() const override;
-  MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype, bool coded) const override;
-  bool codes(DType dtype) const override {
-    return dtype == DType::kBF16 && kernels_.coded_bf16.tiles != nullptr;
+  MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype, bool compressed) const override;
+  bool compresses(DType dtype) const override {
+    return dtype == DType::kBF16 && kernels_.compressed_bf16.tiles != nullptr;
   }
   Matrix place(PackedMatrix packed) override;
   Vector make_vector(const TensorView& view) override;
@@ -104,8 +104,8 @@ class CpuBackend final : public Backend {
   void activate_rows(const Buffer& gate_up, int n_rows, bool gated, Activations& out,
                      FunctionRef<void(const float*, const float*, const RowOut&, int, int)> kernel);
   void gather(const int32_t* ids, const Matrix& table, bool add, float scale, float* x);
-  const ProductKernel& product(DType weights, bool coded = false) const;
-  const ProductKernel& product(const Matrix& w) const { return product(w.dtype, w.coded); }
+  const ProductKernel& product(DType weights, bool compressed = false) const;
+  const ProductKernel& product(const Matrix& w) const { return product(w.dtype, w.compressed); }
   ActivationKernel activation(Activation kind) const;
   RowsOut rows_of(Activations& a) const;
 

@@ -245,7 +245,7 @@ class WeightsLoader {
     PackedMatrix packed =
         reader_ != nullptr ? packed_before(parts, biases, dtype) : packed_now(parts, biases, dtype);
     if (writer_ != nullptr) {
-      if (backend_.codes(dtype)) writer_->put_flag(packed.coded);  // its size hangs on that
+      if (backend_.compresses(dtype)) writer_->put_flag(packed.compressed);  // decides its size
       writer_->put(packed.packed);
       writer_->put(packed.bias);
     }
@@ -273,8 +273,8 @@ class WeightsLoader {
     m.dtype = dtype;
     m.n_in = static_cast<int>(parts[0].cols);
     for (const TensorView& part : parts) m.n_out += static_cast<int>(part.rows);
-    m.coded = backend_.codes(dtype) && reader_->take_flag();
-    const auto [packed, bias] = backend_.matrix_bytes(m.n_out, m.n_in, dtype, m.coded);
+    m.compressed = backend_.compresses(dtype) && reader_->take_flag();
+    const auto [packed, bias] = backend_.matrix_bytes(m.n_out, m.n_in, dtype, m.compressed);
     m.packed = reader_->take(packed);
     if (std::ranges::any_of(biases, [](const auto& b) { return b.data; })) {
       m.bias = reader_->take(bias);

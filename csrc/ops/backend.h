@@ -115,9 +115,9 @@ class Backend {
   // compute with what the other has packed.
   virtual std::string layout() const = 0;
   // The sizes of the buffers that pack() makes of n_out rows of n_in.
-  virtual MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype, bool coded) const = 0;
+  virtual MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype, bool compressed) const = 0;
   // True if pack() may compress matrices of this dtype; whether it does depends on their numbers.
-  virtual bool codes(DType) const { return false; }
+  virtual bool compresses(DType) const { return false; }
   // Brings what pack made, now or at an earlier start, to the device.
   virtual Matrix place(PackedMatrix packed) = 0;
   virtual Vector make_vector(const TensorView& view) = 0;

@@ -20,9 +20,9 @@ struct PackedMatrix {
   int n_in = 0;
   DType dtype = DType::kF32;
   AlignedBuffer packed;
-  AlignedBuffer bias;   // f32 (n_out), or empty
-  AlignedBuffer order;  // as of Matrix
-  bool coded = false;   // as of Matrix
+  AlignedBuffer bias;       // f32 (n_out), or empty
+  AlignedBuffer order;      // as of Matrix
+  bool compressed = false;  // as of Matrix
 };
 
 // Sizes of a PackedMatrix's buffers in bytes.
@@ -42,7 +42,7 @@ struct Matrix {
   // empty where columns lie as inputs do.
   Buffer order;
   // True if a bf16 matrix is compressed without loss.
-  bool coded = false;
+  bool compressed = false;
   // Where its outputs lie in rows that several matrices share: columns [first_out, first_out +
   // n_out) of n_beside; 0 of 0 where the rows are its own.
   int first_out = 0;

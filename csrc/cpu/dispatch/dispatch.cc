@@ -110,10 +110,10 @@ bool prefetches_quick() {
 #endif
 }
 
-const ProductKernel& product_kernel(const Kernels& target, DType dtype, bool coded) {
+const ProductKernel& product_kernel(const Kernels& target, DType dtype, bool compressed) {
   switch (dtype) {
     case DType::kBF16:
-      return coded ? target.coded_bf16 : target.bf16;
+      return compressed ? target.compressed_bf16 : target.bf16;
 #define PB_CASE(constant, name, Format) \
   case DType::constant:                 \
     return target.name;
@@ -126,7 +126,7 @@ const ProductKernel& product_kernel(const Kernels& target, DType dtype, bool cod
 
 int most_scratch_bytes(const Kernels& target) {
   int most = std::max(
-      {target.f32.scratch_bytes, target.bf16.scratch_bytes, target.coded_bf16.scratch_bytes});
+      {target.f32.scratch_bytes, target.bf16.scratch_bytes, target.compressed_bf16.scratch_bytes});
   for (const DType dtype : kAllDTypes) {
     most = std::max(most, product_kernel(target, dtype).scratch_bytes);
   }

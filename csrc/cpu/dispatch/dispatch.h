@@ -18,8 +18,8 @@ std::vector<const Kernels*> compiled_targets();
 // compiled.
 const Kernels* find_target(std::string_view name);
 
-// Returns a target's product for weights of `dtype`; with `coded`, for compressed bf16.
-const ProductKernel& product_kernel(const Kernels& target, DType dtype, bool coded = false);
+// Returns a target's product for weights of `dtype`; with `compressed`, for compressed bf16.
+const ProductKernel& product_kernel(const Kernels& target, DType dtype, bool compressed = false);
 
 // Returns the scratch bytes that suffice for every product of a target.
 int most_scratch_bytes(const Kernels& target);

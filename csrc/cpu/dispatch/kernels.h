@@ -55,9 +55,9 @@ inline constexpr int kQueriesPerBlock = 32;  // queries that share one pass over
 inline constexpr int kAttentionScratch = 16384;
 static_assert(kQueriesPerBlock * kSegment + kSegment <= kAttentionScratch);
 
-// The header of a tile of compressed bf16 (pack_coded.h).
+// The header of a tile of compressed bf16 (pack_compressed_bf16.h).
 inline constexpr int kCodes = 16;
-struct alignas(64) CodedHead {
+struct alignas(64) CompressedHead {
   uint8_t high_bytes[kCodes] = {};  // by code
   uint32_t runs_at = 0;             // bytes from the start of the tile
   uint32_t tile_bytes = 0;
@@ -65,7 +65,7 @@ struct alignas(64) CodedHead {
 };
 
 // A number of a compressed tile whose high byte has no code.
-struct CodedPatch {
+struct CompressedPatch {
   uint16_t run;
   uint8_t place;  // index in the run
   uint8_t high;
@@ -73,7 +73,7 @@ struct CodedPatch {
 inline constexpr int kNoRun = 0xffff;  // marks the end of the patches
 
 // Returns the bytes of a run of compressed numbers.
-constexpr int coded_run_bytes(int run) { return run / 2 * 3; }
+constexpr int compressed_run_bytes(int run) { return run / 2 * 3; }
 
 inline constexpr int kRowZeroPoint = 128;  // zero point of weights that rows are prepared for
 
@@ -257,7 +257,7 @@ struct Kernels {
   ProductKernel bf16;
   // The product of compressed bf16, with the rows and columns of bf16; `tiles` is null if there is
   // none.
-  ProductKernel coded_bf16{};
+  ProductKernel compressed_bf16{};
   // The products of each weight format, by its name.
 #define PB_PRODUCT(constant, name, Format) ProductKernel name;
   PB_FORMATS(PB_PRODUCT)

@@ -12,7 +12,7 @@
 #include "cpu/kernels/gated_delta_net-inl.h"
 #include "cpu/kernels/gemm/gemm-inl.h"
 #ifdef PB_DECODES_BF16
-#include "cpu/kernels/gemm/gemm_coded-inl.h"
+#include "cpu/kernels/gemm/gemm_compressed_bf16-inl.h"
 #endif
 #include "cpu/targets/formats-inl.h"
 #ifdef __AMX_BF16__
@@ -45,11 +45,11 @@ const Kernels kKernels = {
             each_tile<gemm_tile<F32Product>>},
 #ifdef __AMX_BF16__
     .bf16 = {{kAmxColumns}, kBf16Row, kAmxScratch, {kAmxTiles, kAmxTiles}, amx_tiles<NoExpansion>},
-    .coded_bf16 = {{.columns = kAmxColumns, .run = kCodedRun},
-                   kBf16Row,
-                   kAmxScratch,
-                   {kAmxTiles, kAmxTiles},
-                   amx_tiles<CodedExpansion>},
+    .compressed_bf16 = {{.columns = kAmxColumns, .run = kCompressedRun},
+                        kBf16Row,
+                        kAmxScratch,
+                        {kAmxTiles, kAmxTiles},
+                        amx_tiles<CompressedExpansion>},
 #else
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
     .bf16 = {{kTileColumns},
@@ -65,11 +65,11 @@ const Kernels kKernels = {
              each_tile<gemm_tile<Bf16Product>>},
 #endif
 #ifdef PB_DECODES_BF16
-    .coded_bf16 = {{.columns = kTileColumns, .run = kCodedRun},
-                   kBf16Row,
-                   sizeof(CodedScratch),
-                   kTilesPerCall,
-                   each_tile<coded_tile>},
+    .compressed_bf16 = {{.columns = kTileColumns, .run = kCompressedRun},
+                        kBf16Row,
+                        sizeof(CompressedScratch),
+                        kTilesPerCall,
+                        each_tile<compressed_tile>},
 #endif
 #endif
 #define PB_PRODUCT(constant, name, Format) .name = kProduct<Format>,

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "cpu/dispatch/kernels.h"
 #include "cpu/weights/group_tiles.h"
-#include "cpu/weights/pack_coded.h"
+#include "cpu/weights/pack_compressed_bf16.h"
 #include "cpu/weights/pack_fp8.h"
 #include "formats/dtype.h"
 #include "formats/tensors/read_tensor.h"
@@ -67,7 +67,7 @@ size_t tile_bytes_of(int n_in, DType dtype, const TileLayout& layout) {
   }
   if (dtype == DType::kBF16) {
     const int64_t n = bf16_numbers(n_in, layout.columns);
-    return layout.run > 0 ? coded_tile_bytes(n, layout.run) : sizeof(uint16_t) * n;
+    return layout.run > 0 ? compressed_tile_bytes(n, layout.run) : sizeof(uint16_t) * n;
   }
   return static_cast<size_t>(n_in) * static_cast<size_t>(layout.columns) * sizeof(float);
 }
@@ -127,27 +127,27 @@ PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const Tens
   const int64_t n_tiles = tiles_of(m.n_out, layout.columns);
   const size_t tile_bytes = tile_bytes_of(m.n_in, dtype, layout);
   const int64_t n_numbers = bf16_numbers(m.n_in, layout.columns);
-  m.coded = layout.run > 0;
-  std::atomic<bool> is_plain = m.coded && !can_be_coded(n_numbers, layout.run);
+  m.compressed = layout.run > 0;
+  std::atomic<bool> is_plain = m.compressed && !can_be_compressed(n_numbers, layout.run);
   m.packed = AlignedBuffer(tile_bytes * n_tiles);
-  const size_t plain_bytes = m.coded ? static_cast<size_t>(n_numbers) * sizeof(uint16_t) : 0;
+  const size_t plain_bytes = m.compressed ? static_cast<size_t>(n_numbers) * sizeof(uint16_t) : 0;
   AlignedBuffer plain_tiles(plain_bytes * pool.n_threads());  // tiles before their compression
   pool.parallel_for(n_tiles, 1, [&](int64_t begin, int64_t end, int thread) {
     std::byte* const plain = plain_tiles.as<std::byte>() + plain_bytes * thread;
     for (int64_t tile = begin; tile < end && !is_plain; ++tile) {
       std::byte* const own = m.packed.as<std::byte>() + tile * tile_bytes;
-      std::byte* const to = m.coded ? plain : own;
+      std::byte* const to = m.compressed ? plain : own;
       const int64_t first = tile * layout.columns;
       const int64_t last = std::min<int64_t>(stack.rows(), first + layout.columns);
       // Clears the numbers of an earlier tile, because the last tile has fewer outputs.
-      if (m.coded && last - first < layout.columns) std::memset(plain, 0, plain_bytes);
+      if (m.compressed && last - first < layout.columns) std::memset(plain, 0, plain_bytes);
       for (int64_t k = 0; k < stack.cols(); k += kReadBlock) {
         for (int64_t row = first; row < last; ++row) {
           pack(stack, row, k, layout, static_cast<int>(row - first), to);
         }
       }
       const auto* numbers = reinterpret_cast<const uint16_t*>(plain);
-      if (m.coded && !code_tile(numbers, n_numbers, layout.run, own)) is_plain = true;
+      if (m.compressed && !compress_tile(numbers, n_numbers, layout.run, own)) is_plain = true;
     }
   });
   if (is_plain) {
@@ -174,8 +174,8 @@ void unpack_row(const Matrix& m, const TileLayout& layout, int row, bool add, fl
         for (int64_t i = 0; i < n; ++i) put(g * kGroup + i, values[i]);
       }
     });
-  } else if (m.coded) {
-    CodedNumbers numbers(tile, layout.run);
+  } else if (m.compressed) {
+    CompressedNumbers numbers(tile, layout.run);
     for (int64_t k = 0; k < m.n_in; ++k) {
       put(k, bf16_to_f32(numbers.at((k / 2 * tile_columns + column) * 2 + k % 2)));
     }

@@ -4,7 +4,7 @@
 // stream over k, so that a product reads memory sequentially:
 //   f32   tile (n_in, columns)
 //   bf16  tile (padded n_in / 2, columns, 2): pairs of k, the operand order of vdpbf16ps and
-//         tdpbf16ps; n_in is padded to a multiple of 32. Compressed: pack_coded.h
+//         tdpbf16ps; n_in is padded to a multiple of 32. Compressed: pack_compressed_bf16.h
 //   fp8   tile (n_in / 128) of blocks (cpu/weights/pack_fp8.h)
 //   other weight formats (formats/list.h): groups (cpu/weights/group_tiles.h)
 // Outputs and elements of k that do not exist are zero.

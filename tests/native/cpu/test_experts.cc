@@ -68,8 +68,8 @@ struct Layer {
         x(numbers(static_cast<size_t>(n_rows) * n_in, 2)),
         logits(numbers(static_cast<size_t>(n_rows) * n_experts, 3)) {
     if (dtype != DType::kBF16) return;
-    // The first expert's exponents are too many to be coded (cpu/weights/pack_coded.h), as the
-    // others are.
+    // The first expert's exponents are too many to be compressed
+    // (cpu/weights/pack_compressed_bf16.h), as the others are.
     for (int i = 0; i < n_out * n_in; ++i) w[i] = std::ldexp(w[i], integer(4, i, 60) - 40);
   }
 

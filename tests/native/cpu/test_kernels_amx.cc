@@ -15,7 +15,7 @@ using namespace pb::test;
 
 struct Weights {
   DType dtype;
-  bool coded = false;
+  bool compressed = false;
 };
 constexpr Weights kWeights[] = {
     {DType::kBF16}, {DType::kBF16, true}, {DType::kInt8}, {DType::kInt4}};
@@ -40,14 +40,14 @@ struct Product {
       : n_out(n_out),
         n_in(n_in),
         rows(rows),
-        kernel(weights.coded ? amx_kernels()->coded_bf16
-                             : product_of(*amx_kernels(), weights.dtype)) {
+        kernel(weights.compressed ? amx_kernels()->compressed_bf16
+                                  : product_of(*amx_kernels(), weights.dtype)) {
     std::vector<float> values = numbers(static_cast<size_t>(n_out) * n_in, 1);
-    if (weights.coded) {  // patches
+    if (weights.compressed) {  // patches
       for (size_t i = 0; i < values.size(); i += 1009) values[i] = 0x1p9f + static_cast<float>(i);
     }
     w = backend->place(packed_as(kernel.tile, view_of(values, n_out, n_in), weights.dtype));
-    EXPECT_EQ(w.coded, weights.coded);
+    EXPECT_EQ(w.compressed, weights.compressed);
     x = backend->make_activations(rows, n_in, weights.dtype);
     for (int r = 0; r < rows; ++r) {
       write_activations(x, *amx_kernels(), r, numbers(n_in, 100 + r).data());

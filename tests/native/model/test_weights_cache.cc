@@ -83,8 +83,8 @@ TEST(a_second_start_has_what_the_first_one_packed) {
   }
 }
 
-// Coded matrices and plain ones have other sizes, and only what they hold says which is which.
-TEST(a_matrix_that_cannot_be_coded_lies_beside_coded_ones) {
+// Compressed matrices and plain ones have other sizes, and only what they hold says which is which.
+TEST(a_matrix_that_cannot_be_compressed_beside_compressed_ones) {
   TinyModel model = rotary_model();
   const std::string odd = "layers.1.down.weight";
   const TensorView& view = model.tensors.at(odd);
@@ -103,8 +103,8 @@ TEST(a_matrix_that_cannot_be_coded_lies_beside_coded_ones) {
     EXPECT(was_found(second));
     EXPECT(matrices(second) == matrices(first));
     for (const Weights* weights : {&first, &second}) {
-      EXPECT_EQ(weights->layers[0].down.coded, backend->codes(DType::kBF16));
-      EXPECT(!weights->layers[1].down.coded);
+      EXPECT_EQ(weights->layers[0].down.compressed, backend->compresses(DType::kBF16));
+      EXPECT(!weights->layers[1].down.compressed);
     }
   }
 }
@@ -268,7 +268,7 @@ TEST(the_layout_is_the_one_of_its_version) {
       const std::vector parts = {view_of(values, kOut, kIn)};
       const std::vector biases = {view_of(bias, kOut, 1)};
       const PackedMatrix matrix = backend->pack(parts, biases, dtype);
-      const MatrixBytes sizes = backend->matrix_bytes(kOut, kIn, dtype, matrix.coded);
+      const MatrixBytes sizes = backend->matrix_bytes(kOut, kIn, dtype, matrix.compressed);
       EXPECT_EQ(matrix.packed.bytes(), sizes.packed);
       EXPECT_EQ(matrix.bias.bytes(), sizes.bias);
       const std::string name = backend->layout() + " " + dtype_name(dtype);

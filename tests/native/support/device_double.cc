@@ -107,8 +107,8 @@ PackedMatrix DeviceDouble::pack(std::span<const TensorView> parts,
   return inner_->pack(parts, biases, dtype);
 }
 
-MatrixBytes DeviceDouble::matrix_bytes(int n_out, int n_in, DType dtype, bool coded) const {
-  return inner_->matrix_bytes(n_out, n_in, dtype, coded);
+MatrixBytes DeviceDouble::matrix_bytes(int n_out, int n_in, DType dtype, bool compressed) const {
+  return inner_->matrix_bytes(n_out, n_in, dtype, compressed);
 }
 
 Matrix DeviceDouble::place(PackedMatrix packed) {
@@ -120,7 +120,7 @@ Matrix DeviceDouble::place(PackedMatrix packed) {
           moved(std::move(m.packed)),
           moved(std::move(m.bias)),
           moved(std::move(m.order)),
-          m.coded};
+          m.compressed};
 }
 
 Vector DeviceDouble::make_vector(const TensorView& view) {

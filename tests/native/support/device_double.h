@@ -61,8 +61,8 @@ class DeviceDouble : public Backend {
   PackedMatrix pack(std::span<const TensorView> parts, std::span<const TensorView> biases,
                     DType dtype) override;
   std::string layout() const override { return inner_->layout(); }
-  MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype, bool coded) const override;
-  bool codes(DType dtype) const override { return inner_->codes(dtype); }
+  MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype, bool compressed) const override;
+  bool compresses(DType dtype) const override { return inner_->compresses(dtype); }
   Matrix place(PackedMatrix packed) override;
   Vector make_vector(const TensorView& view) override;
   Buffer make_buffer(size_t bytes) override;

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
-#include "cpu/kernels/gemm/coded_runs-inl.h"
+#include "cpu/kernels/gemm/compressed_runs-inl.h"
 #include "cpu/kernels/vec/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
@@ -68,16 +68,16 @@ struct NoExpansion : EvenSteps<kStepNumbers * 2> {
   static constexpr bool kLines = false;
 };
 
-// Compressed bf16 (cpu/weights/pack_coded.h).
-struct CodedExpansion {
-  static constexpr int kUnits = kStepNumbers / kCodedRun;  // runs
-  static constexpr int kUnitBytes = kCodedBytes;
+// Compressed bf16 (cpu/weights/pack_compressed_bf16.h).
+struct CompressedExpansion {
+  static constexpr int kUnits = kStepNumbers / kCompressedRun;  // runs
+  static constexpr int kUnitBytes = kCompressedBytes;
   static constexpr int kStepBytes = kUnits * kUnitBytes;
   static constexpr bool kLines = false;
 
-  using Cursor = CodedCursor;
+  using Cursor = CompressedCursor;
   static PB_INLINE Cursor begin(const GemmArgs& args, int tile, int step) {
-    Cursor at = begin_coded(args, tile);
+    Cursor at = begin_compressed(args, tile);
     at.run = step * kUnits;
     at.from += static_cast<size_t>(step) * kStepBytes;
     while (at.patch->run < at.run) ++at.patch;
@@ -93,7 +93,7 @@ struct CodedExpansion {
                                uint16_t* to) {
     Pairs run[kRunVectors];
     decode(step + unit * kUnitBytes, high_bytes, run);
-    store_run(run, to + unit * kCodedRun);
+    store_run(run, to + unit * kCompressedRun);
   }
 
   static PB_INLINE void finish(Cursor& at, uint16_t* expanded) {

@@ -94,7 +94,7 @@ PB_INLINE Vec odd(Pairs p) {
   return _mm512_castsi512_ps(_mm512_and_si512(p, high));
 }
 #define PB_DECODES_BF16
-// The numbers of a run of compressed bf16 (cpu/weights/pack_coded.h).
+// The numbers of a run of compressed bf16 (cpu/weights/pack_compressed_bf16.h).
 using HighBytes = __m512i;  // by code, in each lane
 PB_INLINE HighBytes load_high_bytes(const uint8_t* p) {
   return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

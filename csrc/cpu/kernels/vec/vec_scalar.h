@@ -110,7 +110,7 @@ PB_INLINE Pairs load_pairs(const uint16_t* p) {
 PB_INLINE Vec even(Pairs p) { return (Vec)(p << 16); }
 PB_INLINE Vec odd(Pairs p) { return (Vec)(p & 0xffff0000u); }
 #define PB_DECODES_BF16
-// The numbers of a run of compressed bf16 (cpu/weights/pack_coded.h).
+// The numbers of a run of compressed bf16 (cpu/weights/pack_compressed_bf16.h).
 typedef const uint8_t* HighBytes;  // by code
 PB_INLINE HighBytes load_high_bytes(const uint8_t* p) { return p; }
 PB_INLINE void decode(const uint8_t* run, HighBytes high_bytes, Pairs (&numbers)[4]) {

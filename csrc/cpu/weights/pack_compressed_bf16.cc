@@ -1,4 +1,4 @@
-#include "cpu/weights/pack_coded.h"
+#include "cpu/weights/pack_compressed_bf16.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@ namespace {
 constexpr int kHighBytes = 256;
 constexpr uint8_t kNoCode = kCodes;
 constexpr int64_t kNumbersOfAPatch = 512;  // numbers of a tile for each possible patch
-constexpr size_t kPatchesOfALine = 64 / sizeof(CodedPatch);
+constexpr size_t kPatchesOfALine = 64 / sizeof(CompressedPatch);
 
 // Returns the number of patches for which a tile has room, including the final kNoRun.
 size_t max_patches(int64_t n_numbers) {
@@ -20,7 +20,7 @@ size_t max_patches(int64_t n_numbers) {
 }
 
 size_t runs_at(int64_t n_numbers) {
-  return sizeof(CodedHead) + max_patches(n_numbers) * sizeof(CodedPatch);
+  return sizeof(CompressedHead) + max_patches(n_numbers) * sizeof(CompressedPatch);
 }
 
 std::array<int, kHighBytes> count_high_bytes(const uint16_t* numbers, int64_t n) {
@@ -47,11 +47,11 @@ std::array<uint8_t, kCodes> most_frequent(const std::array<int, kHighBytes>& cou
 
 }  // namespace
 
-size_t coded_tile_bytes(int64_t n_numbers, int run) {
-  return runs_at(n_numbers) + static_cast<size_t>(n_numbers / run * coded_run_bytes(run));
+size_t compressed_tile_bytes(int64_t n_numbers, int run) {
+  return runs_at(n_numbers) + static_cast<size_t>(n_numbers / run * compressed_run_bytes(run));
 }
 
-bool code_tile(const uint16_t* numbers, int64_t n_numbers, int run, std::byte* tile) {
+bool compress_tile(const uint16_t* numbers, int64_t n_numbers, int run, std::byte* tile) {
   const auto counts = count_high_bytes(numbers, n_numbers);
   const auto high_bytes = most_frequent(counts);
   std::array<uint8_t, kHighBytes> code_of;
@@ -63,20 +63,20 @@ bool code_tile(const uint16_t* numbers, int64_t n_numbers, int run, std::byte* t
   }
   if (n_patches >= static_cast<int64_t>(max_patches(n_numbers))) return false;
 
-  auto& head = *reinterpret_cast<CodedHead*>(tile);
+  auto& head = *reinterpret_cast<CompressedHead*>(tile);
   head = {.runs_at = static_cast<uint32_t>(runs_at(n_numbers)),
-          .tile_bytes = static_cast<uint32_t>(coded_tile_bytes(n_numbers, run))};
+          .tile_bytes = static_cast<uint32_t>(compressed_tile_bytes(n_numbers, run))};
   std::ranges::copy(high_bytes, head.high_bytes);
-  auto* patch = reinterpret_cast<CodedPatch*>(tile + sizeof(CodedHead));
-  auto* const end = reinterpret_cast<CodedPatch*>(tile + head.runs_at);
+  auto* patch = reinterpret_cast<CompressedPatch*>(tile + sizeof(CompressedHead));
+  auto* const end = reinterpret_cast<CompressedPatch*>(tile + head.runs_at);
   auto* to = reinterpret_cast<uint8_t*>(end);
-  const CodedPlaces places(run);
+  const CompressedPlaces places(run);
   for (int64_t first = 0; first < n_numbers; first += run) {
     std::memset(to, 0, static_cast<size_t>(run) / 2);
     for (int i = 0; i < run; ++i) {
       const uint16_t number = numbers[first + i];
       const auto high = static_cast<uint8_t>(number >> 8);
-      const CodedPlaces::Place place = places[i];
+      const CompressedPlaces::Place place = places[i];
       to[place.low] = static_cast<uint8_t>(number);
       if (code_of[high] == kNoCode) {
         *patch++ = {static_cast<uint16_t>(first / run), static_cast<uint8_t>(i), high};
@@ -84,13 +84,13 @@ bool code_tile(const uint16_t* numbers, int64_t n_numbers, int run, std::byte* t
         to[place.code] |= static_cast<uint8_t>(code_of[high] << place.shift);
       }
     }
-    to += coded_run_bytes(run);
+    to += compressed_run_bytes(run);
   }
-  std::fill(patch, end, CodedPatch{kNoRun, 0, 0});
+  std::fill(patch, end, CompressedPatch{kNoRun, 0, 0});
   return true;
 }
 
-CodedPlaces::CodedPlaces(int run) {
+CompressedPlaces::CompressedPlaces(int run) {
   const int of_vector = run / 4;
   for (int i = 0; i < run; ++i) {
     const int vector = i / of_vector;
@@ -101,19 +101,19 @@ CodedPlaces::CodedPlaces(int run) {
   }
 }
 
-CodedNumbers::CodedNumbers(const std::byte* tile, int run)
-    : high_bytes_(reinterpret_cast<const CodedHead*>(tile)->high_bytes),
-      patch_(reinterpret_cast<const CodedPatch*>(tile + sizeof(CodedHead))),
+CompressedNumbers::CompressedNumbers(const std::byte* tile, int run)
+    : high_bytes_(reinterpret_cast<const CompressedHead*>(tile)->high_bytes),
+      patch_(reinterpret_cast<const CompressedPatch*>(tile + sizeof(CompressedHead))),
       runs_(reinterpret_cast<const uint8_t*>(tile) +
-            reinterpret_cast<const CodedHead*>(tile)->runs_at),
+            reinterpret_cast<const CompressedHead*>(tile)->runs_at),
       places_(run),
       run_(run) {}
 
-uint16_t CodedNumbers::at(int64_t index) {
+uint16_t CompressedNumbers::at(int64_t index) {
   const int64_t run = index / run_;
   const int i = static_cast<int>(index % run_);
-  const CodedPlaces::Place place = places_[i];
-  const uint8_t* from = runs_ + run * coded_run_bytes(run_);
+  const CompressedPlaces::Place place = places_[i];
+  const uint8_t* from = runs_ + run * compressed_run_bytes(run_);
   uint8_t high = high_bytes_[from[place.code] >> place.shift & 0xf];
   while (patch_->run < run || (patch_->run == run && patch_->place < i)) ++patch_;
   if (patch_->run == run && patch_->place == i) high = patch_->high;

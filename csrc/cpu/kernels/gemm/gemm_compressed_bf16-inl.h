@@ -1,4 +1,5 @@
-// y = x W^T for one compressed tile of bf16 weights (cpu/weights/pack_coded.h) and some rows.
+// y = x W^T for one compressed tile of bf16 weights (cpu/weights/pack_compressed_bf16.h) and some
+// rows.
 //
 // Numbers are decompressed exactly and multiplied like those of plain bf16 tiles, with the same
 // bits. The first rows decompress them as they arrive from memory, and for the other rows a block
@@ -6,7 +7,7 @@
 #pragma once
 
 #include "cpu/dispatch/kernels.h"
-#include "cpu/kernels/gemm/coded_runs-inl.h"
+#include "cpu/kernels/gemm/compressed_runs-inl.h"
 #include "cpu/kernels/gemm/gemm-inl.h"
 #include "cpu/kernels/gemm/gemm_rows-inl.h"
 #include "cpu/kernels/vec/vec-inl.h"
@@ -14,9 +15,9 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-static_assert(Bf16Product::kStep == 2 && kCodedRun == 2 * kTileColumns);
+static_assert(Bf16Product::kStep == 2 && kCompressedRun == 2 * kTileColumns);
 
-struct CodedScratch {
+struct CompressedScratch {
   alignas(64) float parked[kRowChunk * kTileColumns];
   alignas(64) uint16_t numbers[kLargeBlock / sizeof(uint16_t)];
 };
@@ -50,20 +51,20 @@ PB_INLINE void add_run_products(const Pairs (&run)[kTileVectors], const Bf16Prod
 }
 
 // Multiplies the next a.n_k / 2 runs by the same numbers of some rows. With kKeeps, writes numbers
-// (runs, kCodedRun).
+// (runs, kCompressedRun).
 template <bool kKeeps, int kRows>
-inline __attribute__((noinline)) void coded_block(const BlockArgs<Bf16Product>& a, CodedCursor& at,
-                                                  uint16_t* numbers) {
+inline __attribute__((noinline)) void compressed_block(const BlockArgs<Bf16Product>& a,
+                                                       CompressedCursor& at, uint16_t* numbers) {
   // Runs that are not kept use buffers in turn, because a load directly after the store would wait.
   constexpr int kTurns = 4;
-  alignas(64) uint16_t turns[kTurns][kCodedRun];
+  alignas(64) uint16_t turns[kTurns][kCompressedRun];
   Vec sum[kRows][kTileVectors];
   begin_sums(a.sums, sum);
   const HighBytes high_bytes = load_high_bytes(at.high_bytes);
-  CodedCursor c = at;
+  CompressedCursor c = at;
   const Bf16Product::Operand* x = a.x;
   for (const int end = c.run + a.n_k / 2; c.run < end; ++c.run) {
-    if (a.prefetches) prefetch(c.from, kCodedBytes);
+    if (a.prefetches) prefetch(c.from, kCompressedBytes);
     uint16_t* const to = kKeeps ? numbers : turns[c.run % kTurns];
     Pairs run[kTileVectors];
     decode(c.from, high_bytes, run);
@@ -78,39 +79,39 @@ inline __attribute__((noinline)) void coded_block(const BlockArgs<Bf16Product>& 
     } else {
       Bf16Product::step(to, x, a.x_stride, sum);
     }
-    if (kKeeps) numbers += kCodedRun;
-    c.from += kCodedBytes;
+    if (kKeeps) numbers += kCompressedRun;
+    c.from += kCompressedBytes;
     x += 2;
   }
   at = c;
   end_sums(a.sums, sum);
 }
 
-// Writes numbers (n_runs, kCodedRun) of the next runs.
-inline __attribute__((noinline)) void decode_runs(CodedCursor& at, int n_runs, bool prefetches,
+// Writes numbers (n_runs, kCompressedRun) of the next runs.
+inline __attribute__((noinline)) void decode_runs(CompressedCursor& at, int n_runs, bool prefetches,
                                                   uint16_t* numbers) {
   const HighBytes high_bytes = load_high_bytes(at.high_bytes);
-  CodedCursor c = at;
+  CompressedCursor c = at;
   for (const int end = c.run + n_runs; c.run < end; ++c.run) {
-    if (prefetches) prefetch(c.from, kCodedBytes);
+    if (prefetches) prefetch(c.from, kCompressedBytes);
     Pairs run[kTileVectors];
     decode(c.from, high_bytes, run);
     store_run(run, numbers);
     patch_runs<1>(c, numbers);
-    c.from += kCodedBytes;
-    numbers += kCodedRun;
+    c.from += kCompressedBytes;
+    numbers += kCompressedRun;
   }
   at = c;
 }
 
 template <int kRows>
-PB_INLINE void decode_and_multiply(BlockArgs<Bf16Product> a, CodedCursor& at, bool keeps,
+PB_INLINE void decode_and_multiply(BlockArgs<Bf16Product> a, CompressedCursor& at, bool keeps,
                                    uint16_t* numbers) {
   if constexpr (kDecodesBeside<kRows>) {
     if (keeps) {
-      coded_block<true, kRows>(a, at, numbers);
+      compressed_block<true, kRows>(a, at, numbers);
     } else {
-      coded_block<false, kRows>(a, at, nullptr);
+      compressed_block<false, kRows>(a, at, nullptr);
     }
     return;
   }
@@ -130,12 +131,13 @@ PB_INLINE void decode_and_multiply(BlockArgs<Bf16Product> a, CodedCursor& at, bo
   }
 }
 
-inline void coded_tile(const GemmArgs& args, int tile, int row_begin, int row_end, void* scratch) {
+inline void compressed_tile(const GemmArgs& args, int tile, int row_begin, int row_end,
+                            void* scratch) {
   const int n_k = (args.n_in + 1) / 2 * 2;
   const auto* x = static_cast<const Bf16Product::Operand*>(args.x);
-  auto* const own = static_cast<CodedScratch*>(scratch);
-  const CodedCursor begin = begin_coded(args, tile);
-  CodedCursor at = begin;
+  auto* const own = static_cast<CompressedScratch*>(scratch);
+  const CompressedCursor begin = begin_compressed(args, tile);
+  CompressedCursor at = begin;
   const auto k_block = [](int rows) {
     return block_bytes(rows) / static_cast<int>(kTileColumns * sizeof(uint16_t));
   };

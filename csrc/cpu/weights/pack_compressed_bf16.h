@@ -1,15 +1,16 @@
-// Entropy-coded bf16: 12 bits per number, without loss, so that a step reads a quarter less memory.
+// Entropy-compressed bf16: 12 bits per number, without loss, so that a step reads a quarter less
+// memory.
 //
 // In nearly all weights of a matrix, the high byte (the sign and seven bits of the exponent) is one
 // of sixteen values, and is replaced by a code of four bits. The few weights with another high byte
 // are listed as patches. A tile consists of
-//   a head (CodedHead)
-//   patches (CodedPatch) in ascending order, followed by kNoRun up to the end of a cache line
+//   a head (CompressedHead)
+//   patches (CompressedPatch) in ascending order, followed by kNoRun up to the end of a cache line
 //   runs of `run` numbers, in the order of a bf16 tile (pack.h): run / 2 bytes of codes, followed
 //   by the numbers' low bytes
-// A run is four vectors (see kernels/gemm/gemm_coded-inl.h): in numbers (4, lanes, 8), number (v,
-// l, i) has its low byte at (v / 2, l, v % 2, i) and its code at (l, v % 2, i), in the low nibble
-// of the byte if v < 2.
+// A run is four vectors (see kernels/gemm/gemm_compressed_bf16-inl.h): in numbers (4, lanes, 8),
+// number (v, l, i) has its low byte at (v / 2, l, v % 2, i) and its code at (l, v % 2, i), in the
+// low nibble of the byte if v < 2.
 #pragma once
 
 #include <array>
@@ -22,16 +23,16 @@ namespace pb::cpu {
 
 // Returns the bytes of a compressed tile. n_numbers is the size of the bf16 tile, a multiple of the
 // run.
-size_t coded_tile_bytes(int64_t n_numbers, int run);
+size_t compressed_tile_bytes(int64_t n_numbers, int run);
 
 // Returns true if the number of runs fits the run index of patches.
-constexpr bool can_be_coded(int64_t n_numbers, int run) { return n_numbers / run < kNoRun; }
+constexpr bool can_be_compressed(int64_t n_numbers, int run) { return n_numbers / run < kNoRun; }
 
 // Writes a bf16 tile in compressed form. Returns false if there is not enough room for its patches.
-bool code_tile(const uint16_t* numbers, int64_t n_numbers, int run, std::byte* tile);
+bool compress_tile(const uint16_t* numbers, int64_t n_numbers, int run, std::byte* tile);
 
 // The addresses of the numbers of a run.
-class CodedPlaces {
+class CompressedPlaces {
  public:
   struct Place {
     uint8_t low;    // bytes from the start of the run
@@ -39,7 +40,7 @@ class CodedPlaces {
     uint8_t shift;  // of the code in its byte
   };
 
-  explicit CodedPlaces(int run);
+  explicit CompressedPlaces(int run);
 
   Place operator[](int i) const { return places_[static_cast<size_t>(i)]; }
 
@@ -49,18 +50,18 @@ class CodedPlaces {
 };
 
 // Reads the numbers of a compressed tile, in the order of its bf16 tile.
-class CodedNumbers {
+class CompressedNumbers {
  public:
-  CodedNumbers(const std::byte* tile, int run);
+  CompressedNumbers(const std::byte* tile, int run);
 
   // `index` must not be lower than in the previous call.
   uint16_t at(int64_t index);
 
  private:
   const uint8_t* high_bytes_;
-  const CodedPatch* patch_;
+  const CompressedPatch* patch_;
   const uint8_t* runs_;
-  CodedPlaces places_;
+  CompressedPlaces places_;
   int run_;
 };
 

@@ -1,4 +1,4 @@
-// Reads a compressed tile of bf16 weights (cpu/weights/pack_coded.h), run by run.
+// Reads a compressed tile of bf16 weights (cpu/weights/pack_compressed_bf16.h), run by run.
 #pragma once
 
 #include <cstddef>
@@ -11,30 +11,30 @@ namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
 constexpr int kRunVectors = 4;
-constexpr int kCodedRun = kRunVectors * 2 * kWidth;  // numbers
-constexpr int kCodedBytes = coded_run_bytes(kCodedRun);
+constexpr int kCompressedRun = kRunVectors * 2 * kWidth;  // numbers
+constexpr int kCompressedBytes = compressed_run_bytes(kCompressedRun);
 
 // The position in a tile that is being decompressed.
-struct CodedCursor {
+struct CompressedCursor {
   const uint8_t* high_bytes;
-  const CodedPatch* patch;
+  const CompressedPatch* patch;
   const uint8_t* from;
   int run = 0;
 };
 
-PB_INLINE CodedCursor begin_coded(const GemmArgs& args, int tile) {
+PB_INLINE CompressedCursor begin_compressed(const GemmArgs& args, int tile) {
   const auto* at = static_cast<const uint8_t*>(args.weights);
-  at += tile * static_cast<size_t>(reinterpret_cast<const CodedHead*>(at)->tile_bytes);
-  const auto* head = reinterpret_cast<const CodedHead*>(at);
-  return {head->high_bytes, reinterpret_cast<const CodedPatch*>(at + sizeof(CodedHead)),
+  at += tile * static_cast<size_t>(reinterpret_cast<const CompressedHead*>(at)->tile_bytes);
+  const auto* head = reinterpret_cast<const CompressedHead*>(at);
+  return {head->high_bytes, reinterpret_cast<const CompressedPatch*>(at + sizeof(CompressedHead)),
           at + head->runs_at};
 }
 
 // Patches the high bytes of the next n runs that have no codes.
 template <int n>
-PB_INLINE void patch_runs(CodedCursor& at, uint16_t* numbers) {
+PB_INLINE void patch_runs(CompressedCursor& at, uint16_t* numbers) {
   for (; at.patch->run < at.run + n; ++at.patch) {
-    uint16_t& number = numbers[(at.patch->run - at.run) * kCodedRun + at.patch->place];
+    uint16_t& number = numbers[(at.patch->run - at.run) * kCompressedRun + at.patch->place];
     number = static_cast<uint16_t>(at.patch->high << 8 | (number & 0xff));
   }
 }
