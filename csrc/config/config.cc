@@ -144,7 +144,7 @@ void check_norms_of_experts(const ModelConfig& c) {
 void check_parallel_blocks(const ModelConfig& c) {
   if (!c.parallel_blocks) return;
   const bool is_plain = c.causal && c.pre_norm && !c.post_norm && c.recurrent_layers.empty() &&
-                        c.stream_norms == StreamNorms::kNone && c.moe.n_experts == 0;
+                        c.residual_norms == ResidualNorms::kNone && c.moe.n_experts == 0;
   if (is_plain) return;
   refuse("parallel_blocks", "true",
          "false but in decoders with a norm before each block alone, and without experts");
@@ -159,7 +159,7 @@ void check_activation(const ModelConfig& c) {
 
 void check_attention_gate(const ModelConfig& c) {
   if (!c.attention_gate) return;
-  if (c.layer_shapes.empty() && c.stream_norms == StreamNorms::kNone) return;
+  if (c.layer_shapes.empty() && c.residual_norms == ResidualNorms::kNone) return;
   refuse("attention_gate", "true",
          "false where layers have shapes of their own, or the stream goes on from norms");
 }
@@ -197,7 +197,7 @@ void check_recurrent_layers(const ModelConfig& c) {
   if (std::ranges::count(c.recurrent_layers, false) == 0) {
     refuse("recurrent_layers", "true in all layers", "false in one or more: they have attention");
   }
-  if (!c.causal || !c.pre_norm || c.post_norm || c.stream_norms != StreamNorms::kNone) {
+  if (!c.causal || !c.pre_norm || c.post_norm || c.residual_norms != ResidualNorms::kNone) {
     refuse("recurrent_layers", "true", "false but in decoders with a norm before each block alone");
   }
 }
@@ -211,8 +211,8 @@ void ModelConfig::validate() const {
   if (norm != NormKind::kRms && (post_norm || whole_qk_norm)) {
     refuse(post_norm ? "post_norm" : "whole_qk_norm", "true", "false where norm is 'layer'");
   }
-  if (stream_norms != StreamNorms::kNone && (!pre_norm || moe.n_experts > 0)) {
-    refuse("stream_norms", "'first' or 'all'", "'none' without pre_norm, and with experts");
+  if (residual_norms != ResidualNorms::kNone && (!pre_norm || moe.n_experts > 0)) {
+    refuse("residual_norms", "'first' or 'all'", "'none' without pre_norm, and with experts");
   }
   if (learned_positions() && !ropes.empty()) {
     refuse("ropes", "a list of " + std::to_string(ropes.size()),

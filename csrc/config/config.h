@@ -23,7 +23,7 @@ inline constexpr int kMaxConvSize = 64;
 inline constexpr int kMaxExperts = 4096;  // of a layer
 
 enum class NormKind { kRms, kLayer };
-enum class StreamNorms { kNone, kFirst, kAll };
+enum class ResidualNorms { kNone, kFirst, kAll };
 enum class PositionKind { kRope, kLearned };
 enum class Activation { kSilu, kGeluTanh, kGelu, kXielu, kSigmoid };
 
@@ -31,7 +31,7 @@ enum class Activation { kSilu, kGeluTanh, kGelu, kXielu, kSigmoid };
 template <>
 inline constexpr std::array kChoices<NormKind> = {"rms", "layer"};
 template <>
-inline constexpr std::array kChoices<StreamNorms> = {"none", "first", "all"};
+inline constexpr std::array kChoices<ResidualNorms> = {"none", "first", "all"};
 template <>
 inline constexpr std::array kChoices<PositionKind> = {"rope", "learned"};
 template <>
@@ -122,10 +122,11 @@ struct ModelConfig {
   }
   // True if the output of the norm before attention, or before the MLP, replaces the residual
   // stream.
-  bool attn_norm_in_stream(int layer) const {
-    return stream_norms == StreamNorms::kAll || (stream_norms == StreamNorms::kFirst && layer == 0);
+  bool attn_norm_in_residual(int layer) const {
+    return residual_norms == ResidualNorms::kAll ||
+           (residual_norms == ResidualNorms::kFirst && layer == 0);
   }
-  bool mlp_norm_in_stream() const { return stream_norms == StreamNorms::kAll; }
+  bool mlp_norm_in_residual() const { return residual_norms == ResidualNorms::kAll; }
 
   // Throws kModelFormat that names the field, its value and the values that it may have.
   void validate() const;

@@ -117,11 +117,11 @@ void Forward::enter_block(int n_rows, const std::optional<Norm>& norm, Activatio
   }
 }
 
-void Forward::entering_products(int n_rows, const std::optional<Norm>& norm, bool in_stream,
+void Forward::entering_products(int n_rows, const std::optional<Norm>& norm, bool in_residual,
                                 std::initializer_list<Products> all) {
   const std::optional<Norm> none;
-  if (in_stream) backend_.norm_in_place(x_, n_rows, *norm);
-  const std::optional<Norm>& entering = in_stream ? none : norm;
+  if (in_residual) backend_.norm_in_place(x_, n_rows, *norm);
+  const std::optional<Norm>& entering = in_residual ? none : norm;
   const Activations* made = nullptr;  // that lie as inputs do
   bool is_plain_made = false;
   for (const Products& products : all) {
@@ -179,7 +179,7 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
       .writes_kv = shape.kv_layer < 0,
   };
   const Products of_mlp{config_.parallel_blocks ? w.gate_up : none_, gate_up_};
-  entering_products(n_rows, w.attn_norm, config_.attn_norm_in_stream(layer),
+  entering_products(n_rows, w.attn_norm, config_.attn_norm_in_residual(layer),
                     {{w.qkv, qkv_}, {w.attn_gate, attn_gate_}, of_mlp});
   backend_.rope_and_store(qkv_, attention, storage);
   const Activations& attended = attended_.made_for(w.o, n_rows, [&](Activations& out) {
@@ -224,7 +224,7 @@ void Forward::mlp_block(int n_rows, int layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   if (w.experts && w.gate_up.empty()) return moe_->run(n_rows, w, normed_, x_);
   if (!config_.parallel_blocks) {
-    entering_products(n_rows, w.mlp_norm, config_.mlp_norm_in_stream(), {{w.gate_up, gate_up_}});
+    entering_products(n_rows, w.mlp_norm, config_.mlp_norm_in_residual(), {{w.gate_up, gate_up_}});
   }
   const Activations& activated = activated_.made_for(w.down, n_rows, [&](Activations& out) {
     if (w.xielu) return backend_.xielu(gate_up_, n_rows, *w.xielu, out);

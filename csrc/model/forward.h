@@ -81,8 +81,8 @@ class Forward {
     const Matrices& matrices;
     Buffer& y;
   };
-  // y = W norm(x), or W x, of all matrices. in_stream: x = norm(x) first.
-  void entering_products(int n_rows, const std::optional<Norm>& norm, bool in_stream,
+  // y = W norm(x), or W x, of all matrices. in_residual: x = norm(x) first.
+  void entering_products(int n_rows, const std::optional<Norm>& norm, bool in_residual,
                          std::initializer_list<Products> all);
   // x += norm(W out), or W out.
   void leave_block(int n_rows, const Activations& out, const Matrix& w,

@@ -89,7 +89,7 @@ class ModelConfig:
     moe: MoeConfig | None = None
     causal: bool = True
     norm_bias: bool = True
-    stream_norms: Literal["none", "first", "all"] = "none"
+    residual_norms: Literal["none", "first", "all"] = "none"
     layer_shapes: tuple[LayerShape, ...] = ()
     value_norm: bool = False
     layer_scales: bool = False

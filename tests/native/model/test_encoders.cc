@@ -21,7 +21,7 @@ TinyModel bert() {
   TinyModel model = learned_model();
   model.config.architecture = "bert";
   model.config.causal = false;
-  model.config.stream_norms = StreamNorms::kAll;
+  model.config.residual_norms = ResidualNorms::kAll;
   return model;
 }
 
@@ -29,7 +29,7 @@ TinyModel bert() {
 TinyModel windowed() {
   TinyModel model = rotary_model();
   model.config.causal = false;
-  model.config.stream_norms = StreamNorms::kFirst;
+  model.config.residual_norms = ResidualNorms::kFirst;
   model.config.sliding_windows = {3, 3};
   return model;
 }
@@ -78,14 +78,14 @@ std::string refusal(ErrorCode code, const std::function<void()>& act) {
 
 TEST(config_refuses_norms_in_the_stream_where_there_are_none) {
   ModelConfig config = olmo_model().config;
-  config.stream_norms = StreamNorms::kFirst;
+  config.residual_norms = ResidualNorms::kFirst;
   const auto says = [&](const ModelConfig& c) {
-    return refusal(ErrorCode::kModelFormat, [&] { c.validate(); }).find("stream_norms") !=
+    return refusal(ErrorCode::kModelFormat, [&] { c.validate(); }).find("residual_norms") !=
            std::string::npos;
   };
   EXPECT(says(config));
   config = moe_model().config;
-  config.stream_norms = StreamNorms::kAll;
+  config.residual_norms = ResidualNorms::kAll;
   EXPECT(says(config));
   bert().config.validate();
   windowed().config.validate();

@@ -165,7 +165,7 @@ TEST(config_refuses_what_no_recurrent_layers_are) {
         c.gated_delta_net = {};
         c.recurrent_layers.clear();
         c.layer_ropes[0] = 0;
-        c.stream_norms = StreamNorms::kFirst;
+        c.residual_norms = ResidualNorms::kFirst;
       },
       "attention_gate");
 }

@@ -120,7 +120,7 @@ def _read_config(fields: Fields, n_positions: int) -> ModelConfig:
         attention_scale=(hidden_size // n_heads) ** -0.5,
         sliding_windows=(0,) * n_layers,
         causal=False,
-        stream_norms="all",
+        residual_norms="all",
     )
 
 
@@ -207,7 +207,7 @@ def _read_gguf(contents: GgufContents) -> Blueprint:
         attention_scale=sizes.head_dim**-0.5,
         sliding_windows=(0,) * sizes.n_layers,
         causal=False,
-        stream_norms="all",
+        residual_norms="all",
     )
     types = contents.tensors.get("token_types.weight")
     n_types = 1 if types is None else types.shape[0]

@@ -93,7 +93,7 @@ def _read_config(fields: Fields) -> ModelConfig:
         sliding_windows=tuple(window if slides else 0 for slides in sliding),
         causal=False,
         norm_bias=fields.boolean("norm_bias", False),
-        stream_norms="first",
+        residual_norms="first",
     )
 
 
@@ -183,7 +183,7 @@ def _read_gguf(contents: GgufContents) -> Blueprint:
         sliding_windows=tuple(window // 2 + 1 if slides else 0 for slides in sliding),
         causal=False,
         norm_bias=False,
-        stream_norms="first",
+        residual_norms="first",
     )
     rules = _rules(config, attention_bias=False, mlp_bias=False)
     bare = (replace(rule, source=rule.source.removeprefix(_PREFIX)) for rule in rules)

@@ -54,7 +54,7 @@ def test_what_config_json_says() -> None:
         attention_scale=8**-0.5,
         sliding_windows=(0, 0),
         causal=False,
-        stream_norms="all",
+        residual_norms="all",
     )
     roberta = replace(config, architecture="roberta", max_position_embeddings=62)
     assert read("roberta") == roberta

@@ -52,7 +52,7 @@ def test_what_config_json_says() -> None:
         sliding_windows=(0, 65, 65, 0, 65),
         causal=False,
         norm_bias=False,
-        stream_norms="first",
+        residual_norms="first",
     )
     thetas = [rope.inv_freq[1] ** -4 for rope in config.ropes]
     np.testing.assert_allclose(thetas, (1.6e5, 1e4), rtol=1e-5)
