@@ -113,7 +113,7 @@ void check_post_norm_parts(const ModelConfig& c) {
   }
   if (c.post_norm) return;
   if (c.layer_scales) refuse("layer_scales", "true", "false where post_norm is");
-  check_range("layer_input_size", c.layer_input_size, 0, 0);
+  check_range("per_layer_embedding_size", c.per_layer_embedding_size, 0, 0);
 }
 
 void check_experts(const MoeConfig& moe, int n_layers, bool gated_mlp) {
@@ -153,7 +153,7 @@ void check_parallel_blocks(const ModelConfig& c) {
 // xIELU has numbers of each layer, and no gate.
 void check_activation(const ModelConfig& c) {
   if (c.activation != Activation::kXielu) return;
-  if (!c.gated_mlp && c.layer_input_size == 0) return;
+  if (!c.gated_mlp && c.per_layer_embedding_size == 0) return;
   refuse("activation", "'xielu'", "another one if the MLP has a gate, or layers have inputs");
 }
 

@@ -15,7 +15,7 @@ Buffer floats(Backend& backend, int rows, int cols) {
 PerLayerEmbeddings::PerLayerEmbeddings(const ModelConfig& config, const Weights& weights,
                                        Backend& backend, int max_rows)
     : config_(config), weights_(weights), backend_(backend) {
-  const int size = config.layer_input_size;
+  const int size = config.per_layer_embedding_size;
   inputs_ = floats(backend, max_rows, config.n_layers * size);
   projected_ = floats(backend, max_rows, config.n_layers * size);
   gate_ = floats(backend, max_rows, size);
@@ -28,14 +28,14 @@ void PerLayerEmbeddings::make(int n_rows, const Buffer& x, ActivationSet& rounde
   const auto round = [&](Activations& out) { backend_.round(x, n_rows, out); };
   const Activations& of_x = rounded.made_for(tables.proj, n_rows, round);
   backend_.matmul(of_x, n_rows, tables.proj, projected_, Store::kSet);
-  backend_.embed(tables.embedding, config_.layer_input_scale, inputs_);
+  backend_.embed(tables.embedding, config_.per_layer_embedding_scale, inputs_);
   backend_.norm_add(projected_, n_rows * config_.n_layers, tables.norm, inputs_);
 }
 
 void PerLayerEmbeddings::add(int n_rows, int layer, Buffer& x, ActivationSet& rounded,
                              Buffer& out) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const int size = config_.layer_input_size;
+  const int size = config_.per_layer_embedding_size;
   const auto round = [&](Activations& out) { backend_.round(x, n_rows, out); };
   const Activations& of_x = rounded.made_for(*w.input_gate, n_rows, round);
   backend_.matmul(of_x, n_rows, *w.input_gate, gate_, Store::kSet);

@@ -29,10 +29,10 @@ class PerLayerEmbeddings {
   const ModelConfig& config_;
   const Weights& weights_;
   Backend& backend_;
-  Buffer inputs_;        // (max_rows, n_layers, layer_input_size) f32
-  Buffer projected_;     // (max_rows, n_layers, layer_input_size) f32
-  Buffer gate_;          // (max_rows, layer_input_size) f32
-  ActivationSet gated_;  // (max_rows, layer_input_size)
+  Buffer inputs_;        // (max_rows, n_layers, per_layer_embedding_size) f32
+  Buffer projected_;     // (max_rows, n_layers, per_layer_embedding_size) f32
+  Buffer gate_;          // (max_rows, per_layer_embedding_size) f32
+  ActivationSet gated_;  // (max_rows, per_layer_embedding_size)
 };
 
 }  // namespace pb

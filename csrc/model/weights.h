@@ -20,8 +20,9 @@ namespace pb {
 //   token_embedding (vocab, hidden) · position_embedding (positions, hidden)
 //   layers.{i}.{...}: layer_weights.def has their names and shapes
 //   layers.{i}.output_scale.weight (1)
-//   layer_inputs.embedding (vocab, layers * layer_input) · layer_inputs.proj.weight (layers *
-//   layer_input, hidden) · layer_inputs.norm.weight (layer_input)
+//   per_layer_embeddings.embedding (vocab, layers * per_layer_embedding_size) ·
+//   per_layer_embeddings.proj.weight (layers * per_layer_embedding_size, hidden) ·
+//   per_layer_embeddings.norm.weight (per_layer_embedding_size)
 //   final_norm.{weight,bias} · head.weight
 using TensorMap = std::map<std::string, TensorView>;
 
@@ -56,9 +57,9 @@ struct Experts {
 
 // The weights from which per-layer embeddings are computed.
 struct PerLayerEmbeddingTables {
-  Matrix embedding;  // (vocab, n_layers * layer_input_size)
-  Matrix proj;       // (n_layers * layer_input_size, hidden)
-  Norm norm;         // (layer_input_size), of each layer's part of the projection, and of the sum
+  Matrix embedding;  // (vocab, n_layers * per_layer_embedding_size)
+  Matrix proj;       // (n_layers * per_layer_embedding_size, hidden)
+  Norm norm;  // (per_layer_embedding_size), of each layer's part of the projection, and of the sum
 };
 
 struct LayerWeights {

@@ -46,7 +46,7 @@ class WeightsLoader {
       w.position_embedding = table("position_embedding", config_.max_position_embeddings, hidden,
                                    is_quantised(dtype_) ? DType::kF32 : dtype_);
     }
-    if (config_.layer_input_size > 0) w.per_layer_embeddings = per_layer_embedding_tables();
+    if (config_.per_layer_embedding_size > 0) w.per_layer_embeddings = per_layer_embedding_tables();
     w.layers.reserve(static_cast<size_t>(config_.n_layers));
     for (int i = 0; i < config_.n_layers; ++i) {
       w.layers.push_back(layer(i, "layers." + std::to_string(i) + "."));
@@ -130,12 +130,14 @@ class WeightsLoader {
   }
 
   PerLayerEmbeddingTables per_layer_embedding_tables() {
-    const int size = config_.layer_input_size;
+    const int size = config_.per_layer_embedding_size;
     PerLayerEmbeddingTables tables;
-    tables.embedding = table("layer_inputs.embedding", config_.vocab_size, config_.n_layers * size);
-    tables.proj = linear("layer_inputs.", "proj", config_.n_layers * size, config_.hidden_size);
+    tables.embedding =
+        table("per_layer_embeddings.embedding", config_.vocab_size, config_.n_layers * size);
+    tables.proj =
+        linear("per_layer_embeddings.", "proj", config_.n_layers * size, config_.hidden_size);
     // The projection is divided by sqrt(hidden), which its norm sees in the epsilon alone.
-    tables.norm = norm("layer_inputs.norm", size);
+    tables.norm = norm("per_layer_embeddings.norm", size);
     tables.norm.eps *= static_cast<float>(config_.hidden_size);
     tables.norm.sum_scale = std::sqrt(0.5f);
     return tables;

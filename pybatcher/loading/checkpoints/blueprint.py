@@ -13,11 +13,11 @@ from .fields import shown
 from .model_config import ModelConfig
 from .tensors import Tensor, TensorRule, gather
 
-__all__ = ["EMBEDDING", "HEAD", "LAYER_INPUTS", "TEXT_PREFIXES", "Blueprint"]
+__all__ = ["EMBEDDING", "HEAD", "PER_LAYER_EMBEDDINGS", "TEXT_PREFIXES", "Blueprint"]
 
 EMBEDDING = "token_embedding"
 HEAD = "head.weight"
-LAYER_INPUTS = "layer_inputs.embedding"
+PER_LAYER_EMBEDDINGS = "per_layer_embeddings.embedding"
 TEXT_PREFIXES = (
     ("language_model.model.", "model."),
     ("language_model.lm_head.", "lm_head."),
@@ -64,10 +64,10 @@ class Blueprint:
             return self.config
         scale = _rounded(self.config.embedding_scale, tensors[EMBEDDING].dtype)
         config = replace(self.config, embedding_scale=scale)
-        if config.layer_input_size == 0:
+        if config.per_layer_embedding_size == 0:
             return config
-        scale = _rounded(config.layer_input_scale, tensors[LAYER_INPUTS].dtype)
-        return replace(config, layer_input_scale=scale)
+        scale = _rounded(config.per_layer_embedding_scale, tensors[PER_LAYER_EMBEDDINGS].dtype)
+        return replace(config, per_layer_embedding_scale=scale)
 
     def fill(self, available: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
         """Return the model's tensors by canonical name, after checking types and shapes.

@@ -93,8 +93,8 @@ class ModelConfig:
     layer_shapes: tuple[LayerShape, ...] = ()
     value_norm: bool = False
     layer_scales: bool = False
-    layer_input_size: Annotated[int, Range(0, MAX_WIDTH)] = 0
-    layer_input_scale: Positive = 1.0
+    per_layer_embedding_size: Annotated[int, Range(0, MAX_WIDTH)] = 0
+    per_layer_embedding_scale: Positive = 1.0
     attention_gate: bool = False
     gated_delta_net: GatedDeltaNetConfig | None = None
     short_conv: ShortConvConfig | None = None

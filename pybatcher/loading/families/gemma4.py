@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checkpoints.blueprint import LAYER_INPUTS, TEXT_PREFIXES, Blueprint
+from ..checkpoints.blueprint import PER_LAYER_EMBEDDINGS, TEXT_PREFIXES, Blueprint
 from ..checkpoints.fields import Fields
 from ..checkpoints.layer_types import read_sliding_layers
 from ..checkpoints.limits import (
@@ -92,12 +92,12 @@ def _read(fields: Fields) -> Blueprint:
     sliding = (*read_sliding_layers(fields, sizes.n_layers, 6)[:-1], False)
     window = fields.integer("sliding_window", 1, MAX_POSITIONS)
     vocab_size = fields.integer("vocab_size", 1, MAX_VOCABULARY)
-    layer_input_size = fields.integer("hidden_size_per_layer_input", 0, MAX_WIDTH, 0)
-    n_layer_inputs = vocab_size
-    if layer_input_size > 0:
+    per_layer_embedding_size = fields.integer("hidden_size_per_layer_input", 0, MAX_WIDTH, 0)
+    n_per_layer_rows = vocab_size
+    if per_layer_embedding_size > 0:
         name = "vocab_size_per_layer_input"
-        n_layer_inputs = fields.integer(name, vocab_size, MAX_VOCABULARY, vocab_size)
-        if layer_input_size * sizes.n_layers > MAX_WIDTH:
+        n_per_layer_rows = fields.integer(name, vocab_size, MAX_VOCABULARY, vocab_size)
+        if per_layer_embedding_size * sizes.n_layers > MAX_WIDTH:
             raise fields.error("hidden_size_per_layer_input", f"up to {MAX_WIDTH} in all layers")
     config = llama_config(
         sizes,
@@ -113,7 +113,7 @@ def _read(fields: Fields) -> Blueprint:
         shapes=shapes,
         ropes=_read_ropes(fields, sizes.max_position_embeddings, shapes, sliding),
         sliding=sliding,
-        layer_input_size=layer_input_size,
+        per_layer_embedding_size=per_layer_embedding_size,
         logit_softcap=fields.number("final_logit_softcapping", 1e-3, 1e6, 0.0),
         moe=_read_moe(fields, sizes.n_layers),
     )
@@ -122,7 +122,7 @@ def _read(fields: Fields) -> Blueprint:
         config,
         bias=fields.boolean("attention_bias", False),
         keys_as_values=tuple(values_are_keys and not slides for slides in sliding),
-        n_layer_inputs=n_layer_inputs,
+        n_per_layer_rows=n_per_layer_rows,
     )
     tied = fields.boolean("tie_word_embeddings", True)
     every = (*found, *_expert_rules(config))
@@ -142,7 +142,7 @@ def _with_parts(
     shapes: tuple[LayerShape, ...],
     ropes: tuple[Rope, Rope],
     sliding: tuple[bool, ...],
-    layer_input_size: int,
+    per_layer_embedding_size: int,
     logit_softcap: float,
     moe: MoeConfig | None,
 ) -> ModelConfig:
@@ -166,18 +166,18 @@ def _with_parts(
         value_norm=True,
         layer_scales=True,
         moe=moe,
-        layer_input_size=layer_input_size,
-        layer_input_scale=layer_input_size**0.5 if layer_input_size > 0 else 1.0,
+        per_layer_embedding_size=per_layer_embedding_size,
+        per_layer_embedding_scale=per_layer_embedding_size**0.5 or 1.0,
     )
 
 
 def _rules(
-    config: ModelConfig, *, bias: bool, keys_as_values: tuple[bool, ...], n_layer_inputs: int
+    config: ModelConfig, *, bias: bool, keys_as_values: tuple[bool, ...], n_per_layer_rows: int
 ) -> Iterator[TensorRule]:
     """Yield a rule for every tensor except those of experts, with transformers' names as sources.
 
     bias: True if the attention projections have biases. keys_as_values: for each layer, True if
-    it computes v with the weight of k; the two are normalised apart. n_layer_inputs: rows of the
+    it computes v with the weight of k; the two are normalised apart. n_per_layer_rows: rows of the
     checkpoint's per-layer embedding.
     """
     of_keys = {
@@ -204,28 +204,28 @@ def _rules(
             shape=(1,),
         )
     yield from _moe_norm_rules(config)
-    yield from _layer_input_rules(config, n_layer_inputs)
+    yield from _per_layer_embedding_rules(config, n_per_layer_rows)
 
 
-def _layer_input_rules(config: ModelConfig, n_rows: int) -> Iterator[TensorRule]:
+def _per_layer_embedding_rules(config: ModelConfig, n_rows: int) -> Iterator[TensorRule]:
     """Yield the rules of the per-layer embeddings, whose table has n_rows in the checkpoint.
 
     A token id indexes the table directly, as in transformers, so that no id reaches the rows
     after the first vocab_size. These rows are not loaded.
     """
-    hidden, size = config.hidden_size, config.layer_input_size
+    hidden, size = config.hidden_size, config.per_layer_embedding_size
     if size == 0:
         return
-    all_layers = config.n_layers * size
+    width = config.n_layers * size
     yield TensorRule(
-        name=LAYER_INPUTS,
+        name=PER_LAYER_EMBEDDINGS,
         source="model.embed_tokens_per_layer.weight",
-        shape=(n_rows, all_layers),
+        shape=(n_rows, width),
         rows=None if n_rows == config.vocab_size else (0, config.vocab_size),
     )
     for name, source, shape in (
-        ("layer_inputs.proj.weight", "per_layer_model_projection.weight", (all_layers, hidden)),
-        ("layer_inputs.norm.weight", "per_layer_projection_norm.weight", (size,)),
+        ("per_layer_embeddings.proj.weight", "per_layer_model_projection.weight", (width, hidden)),
+        ("per_layer_embeddings.norm.weight", "per_layer_projection_norm.weight", (size,)),
     ):
         yield TensorRule(name=name, source=f"model.{source}", shape=shape)
     for layer in range(config.n_layers):
@@ -401,14 +401,14 @@ def _expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
 
 def _read_gguf(contents: GgufContents) -> Blueprint:
     config = _read_gguf_config(contents)
-    own = _gguf_rules(config, _gguf_n_layer_inputs(contents))
+    own = _gguf_rules(config, _gguf_n_per_layer_rows(contents))
     rules = (*renamed(own, _GGUF_NAMES), *_gguf_expert_rules(config))
     return gguf_blueprint(contents, config, rules, _gguf_unused(config))
 
 
-def _gguf_n_layer_inputs(contents: GgufContents) -> int:
+def _gguf_n_per_layer_rows(contents: GgufContents) -> int:
     """Return the rows of the per-layer embedding, for which a file has no key."""
-    table = contents.tensors.get(gguf_name(LAYER_INPUTS))
+    table = contents.tensors.get(gguf_name(PER_LAYER_EMBEDDINGS))
     n_rows = 0 if table is None else table.shape[0]
     return max(n_rows, contents.vocab_size)
 
@@ -450,19 +450,19 @@ def _read_gguf_config(contents: GgufContents) -> ModelConfig:
         shapes=shapes,
         ropes=_read_gguf_ropes(keys, positions, contents.rope_divisors),
         sliding=sliding,
-        layer_input_size=size,
+        per_layer_embedding_size=size,
         logit_softcap=keys.number("final_logit_softcapping", 0.0, 1e6, 0.0),
         moe=gguf_experts.read_moe(keys, _GGUF_EXPERTS, sizes),
     )
 
 
-def _gguf_rules(config: ModelConfig, n_layer_inputs: int) -> Iterator[TensorRule]:
+def _gguf_rules(config: ModelConfig, n_per_layer_rows: int) -> Iterator[TensorRule]:
     """Yield the rules of a file. A layer without a weight of v computes v with that of k."""
     for rule in _rules(
         config,
         bias=False,
         keys_as_values=(False,) * config.n_layers,
-        n_layer_inputs=n_layer_inputs,
+        n_per_layer_rows=n_per_layer_rows,
     ):
         part = rule.name.split(".")
         if part[2:] == ["v", "weight"]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ..checkpoints.blueprint import EMBEDDING, LAYER_INPUTS
+from ..checkpoints.blueprint import EMBEDDING, PER_LAYER_EMBEDDINGS
 from ..checkpoints.tensors import TensorRule
 
 __all__ = ["gguf_name", "renamed_by"]
@@ -34,9 +34,9 @@ _NAMES = {
 }
 _NAMES_OF_MODEL = {
     EMBEDDING: "token_embd.weight",
-    LAYER_INPUTS: "per_layer_token_embd.weight",
-    "layer_inputs.proj.weight": "per_layer_model_proj.weight",
-    "layer_inputs.norm.weight": "per_layer_proj_norm.weight",
+    PER_LAYER_EMBEDDINGS: "per_layer_token_embd.weight",
+    "per_layer_embeddings.proj.weight": "per_layer_model_proj.weight",
+    "per_layer_embeddings.norm.weight": "per_layer_proj_norm.weight",
 }
 
 

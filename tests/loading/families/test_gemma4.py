@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import ModelConfig, from_torch, open_model
-from pybatcher.loading.checkpoints.blueprint import LAYER_INPUTS, Blueprint
+from pybatcher.loading.checkpoints.blueprint import PER_LAYER_EMBEDDINGS, Blueprint
 from pybatcher.loading.checkpoints.fields import Fields
 from pybatcher.loading.checkpoints.model_config import LayerShape
 from pybatcher.loading.families import read_blueprint
@@ -78,8 +78,8 @@ def test_what_config_json_says() -> None:
         layer_shapes=config.layer_shapes,
         value_norm=True,
         layer_scales=True,
-        layer_input_size=4,
-        layer_input_scale=2.0,
+        per_layer_embedding_size=4,
+        per_layer_embedding_scale=2.0,
     )
     assert sizes(config) == [(2, 10, 80, -1), (2, 16, 80, -1)] * 3
     full, sliding = config.ropes
@@ -128,8 +128,13 @@ def test_shared_keys_and_values() -> None:
 def test_without_inputs_of_layers() -> None:
     for size in (0, None):
         found = blueprint(hidden_size_per_layer_input=size, vocab_size_per_layer_input=7)
-        assert (found.config.layer_input_size, found.config.layer_input_scale) == (0, 1.0)
-        assert not any("input_" in rule.name or "layer_input" in rule.name for rule in found.rules)
+        assert (found.config.per_layer_embedding_size, found.config.per_layer_embedding_scale) == (
+            0,
+            1.0,
+        )
+        assert not any(
+            "input_" in rule.name or "per_layer_embedding" in rule.name for rule in found.rules
+        )
 
 
 def test_what_google_leaves_out() -> None:
@@ -138,7 +143,7 @@ def test_what_google_leaves_out() -> None:
     full = [layer for layer, window in enumerate(config.sliding_windows) if window == 0]
     assert full == [5, 11, 17, 23, 29]
     assert set(sizes(config)) == {(4, 256, 9216, -1), (4, 512, 9216, -1)}
-    assert config.layer_input_size == 256
+    assert config.per_layer_embedding_size == 256
     with pytest.raises(ModelFormatError, match="vocab_size_per_layer_input is 262144"):
         read_blueprint(Fields({"model_type": "gemma4_text", "vocab_size": 262145}, "config.json"))
 
@@ -150,7 +155,7 @@ def test_a_larger_vocabulary_of_per_layer_embeddings(tmp_path: Path) -> None:
     assert table.shape == (333, 50)
     loaded = open_model(path)
     assert loaded.config.vocab_size == 300
-    np.testing.assert_array_equal(loaded.tensors[LAYER_INPUTS].array, table[:300])
+    np.testing.assert_array_equal(loaded.tensors[PER_LAYER_EMBEDDINGS].array, table[:300])
 
 
 def test_the_last_layer_sees_all() -> None:
@@ -224,7 +229,7 @@ def test_scales_of_a_live_module_are_buffers_of_it() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_scales_of_embeddings_are_rounded_as_in_transformers(dtype: str) -> None:
     config = from_torch(make_module("gemma4", dtype=dtype)).config
-    for scale, width in ((config.embedding_scale, 48), (config.layer_input_scale, 10)):
+    for scale, width in ((config.embedding_scale, 48), (config.per_layer_embedding_scale, 10)):
         assert scale == torch.tensor(width**0.5).to(getattr(torch, dtype)).item()
 
 

@@ -55,7 +55,7 @@ def test_what_a_file_says() -> None:
         for shape in config.layer_shapes
     ] == [(2, 10, 88, -1), (2, 10, 88, -1), (1, 16, 88, -1), (2, 10, 176, 1), (1, 16, 176, 2)]
     assert config.sliding_windows == (9, 9, 0, 9, 0)
-    assert (config.layer_input_size, config.layer_input_scale) == (4, 2.0)
+    assert (config.per_layer_embedding_size, config.per_layer_embedding_scale) == (4, 2.0)
     assert (config.attention_scale, config.logit_softcap, config.vocab_size) == (1.0, 30.0, 384)
     full, sliding = config.ropes
     np.testing.assert_allclose(full.inv_freq, [1, 1e6 ** (-1 / 8), *[0] * 6], rtol=1e-6)

@@ -17,7 +17,7 @@ OWN = {
         ("token_embedding", "token_embd.weight"),
         ("final_norm.bias", "output_norm.bias"),
         ("head.weight", "output.weight"),
-        ("layer_inputs.norm.weight", "per_layer_proj_norm.weight"),
+        ("per_layer_embeddings.norm.weight", "per_layer_proj_norm.weight"),
         ("layers.12.q.bias", "blk.12.attn_q.bias"),
     ],
 )

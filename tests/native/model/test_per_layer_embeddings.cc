@@ -107,16 +107,18 @@ TEST(config_refuses_what_no_layers_are) {
         c.sliding_windows = {0, 0, 0, 0};
       },
       "kv_layer");
-  expect_config_refused([](ModelConfig& c) { c.layer_input_size = -1; }, "layer_input_size");
-  expect_config_refused([](ModelConfig& c) { c.layer_input_scale = NAN; }, "layer_input_scale");
+  expect_config_refused([](ModelConfig& c) { c.per_layer_embedding_size = -1; },
+                        "per_layer_embedding_size");
+  expect_config_refused([](ModelConfig& c) { c.per_layer_embedding_scale = NAN; },
+                        "per_layer_embedding_scale");
   expect_config_refused([](ModelConfig& c) { c.post_norm = false; }, "layer_scales");
   expect_config_refused([](ModelConfig& c) { c.post_norm = c.layer_scales = false; },
-                        "layer_input_size");
+                        "per_layer_embedding_size");
   expect_config_refused(
       [](ModelConfig& c) {
         c.norm = NormKind::kLayer;
         c.post_norm = c.layer_scales = false;
-        c.layer_input_size = 0;
+        c.per_layer_embedding_size = 0;
       },
       "value_norm");
 }
@@ -124,8 +126,9 @@ TEST(config_refuses_what_no_layers_are) {
 TEST(weights_are_of_each_layers_shape) {
   for (const char* name :
        {"layers.1.k.weight", "layers.1.q_norm.weight", "layers.3.o.weight", "layers.2.up.weight",
-        "layers.0.output_scale.weight", "layers.3.input_gate.weight", "layer_inputs.embedding",
-        "layer_inputs.proj.weight", "layer_inputs.norm.weight"}) {
+        "layers.0.output_scale.weight", "layers.3.input_gate.weight",
+        "per_layer_embeddings.embedding", "per_layer_embeddings.proj.weight",
+        "per_layer_embeddings.norm.weight"}) {
     expect_weights_refused([name](TinyModel& m) { m.tensors.erase(name); }, name);
     expect_weights_refused([name](TinyModel& m) { m.tensors.at(name).rows += 1; }, name);
     expect_weights_refused([name](TinyModel& m) { m.values(name)[0] = INFINITY; }, name);
@@ -226,7 +229,7 @@ TEST(every_part_matters) {
   changed.config.value_norm = false;
   EXPECT(logits(changed) != expected);
   changed.config.value_norm = true;
-  changed.config.layer_input_scale = 1.0f;
+  changed.config.per_layer_embedding_scale = 1.0f;
   EXPECT(logits(changed) != expected);
 }
 

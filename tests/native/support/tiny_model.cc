@@ -112,12 +112,13 @@ TinyModel varied_model() {
   c.layer_shapes = {{2, 8, 40}, {1, 12, 40}, {2, 8, 56, 0}, {1, 12, 56, 1}};
   c.value_norm = true;
   c.layer_scales = true;
-  c.layer_input_size = 6;
-  c.layer_input_scale = 2.5f;
+  c.per_layer_embedding_size = 6;
+  c.per_layer_embedding_scale = 2.5f;
   std::erase_if(m.tensors, [](const auto& entry) { return entry.first.starts_with("layers."); });
-  m.add("layer_inputs.embedding", c.vocab_size, c.n_layers * c.layer_input_size, 0.0f, 1.0f);
-  m.add("layer_inputs.proj.weight", c.n_layers * c.layer_input_size, c.hidden_size);
-  m.add("layer_inputs.norm.weight", c.layer_input_size, 1, 1.0f);
+  m.add("per_layer_embeddings.embedding", c.vocab_size, c.n_layers * c.per_layer_embedding_size,
+        0.0f, 1.0f);
+  m.add("per_layer_embeddings.proj.weight", c.n_layers * c.per_layer_embedding_size, c.hidden_size);
+  m.add("per_layer_embeddings.norm.weight", c.per_layer_embedding_size, 1, 1.0f);
   for (int i = 0; i < c.n_layers; ++i) {
     const std::string layer = "layers." + std::to_string(i) + ".";
     const LayerShape shape = c.shape(i);
@@ -136,8 +137,8 @@ TinyModel varied_model() {
     m.add(layer + "gate.weight", shape.intermediate_size, c.hidden_size);
     m.add(layer + "up.weight", shape.intermediate_size, c.hidden_size);
     m.add(layer + "down.weight", c.hidden_size, shape.intermediate_size);
-    m.add(layer + "input_gate.weight", c.layer_input_size, c.hidden_size);
-    m.add(layer + "input_proj.weight", c.hidden_size, c.layer_input_size);
+    m.add(layer + "input_gate.weight", c.per_layer_embedding_size, c.hidden_size);
+    m.add(layer + "input_proj.weight", c.hidden_size, c.per_layer_embedding_size);
     m.add(layer + "output_scale.weight", 1, 1, 0.8f);
   }
   return m;
