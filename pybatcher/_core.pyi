@@ -88,7 +88,7 @@ class Engine:
         n_threads: int,
         block_size: int,
         mapped: set[str] = ...,
-        kept: set[str] = ...,
+        native: set[str] = ...,
         weights_cache: tuple[str, str, str] | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
@@ -107,7 +107,7 @@ class Engine:
         n_threads: 0 means the cores that this process may use.
         mapped: names of the tensors that are in a mapped file. Their pages are dropped once they
             have been read.
-        kept: names of the matrices that keep their element type (f16 becomes bf16) if the device
+        native: names of the matrices that keep their element type (f16 becomes bf16) if the device
             can mix element types. The other matrices become `dtype`.
         weights_cache: (directory, name, key) of packed weights to read, or to write for the next
             start. A cache that fails does not raise: `weights_cache_problem` has the reason.

@@ -34,7 +34,7 @@ from .loading import (
     convert_tensors,
     convert_to_mixture,
     engine_dtype,
-    kept_matrices,
+    native_matrices,
     open_model,
 )
 from .loading.weights_cache import cache_for
@@ -124,7 +124,7 @@ class Engine(_core.Engine):
         cannot be used.
         """
         device = "cpu" if config.device == "auto" else config.device
-        dtype, tensors, kept = _prepared(model, config)
+        dtype, tensors, native = _prepared(model, config)
         kv_dtype = config.kv_dtype
         if kv_dtype == "auto":
             kv_dtype = "f32" if dtype == "f32" else "bf16"
@@ -142,7 +142,7 @@ class Engine(_core.Engine):
                 n_threads=config.n_threads,
                 block_size=_block_size(model, config),
                 mapped={name for name, tensor in model.tensors.items() if tensor.mapped},
-                kept=kept,
+                native=native,
                 weights_cache=cache_for(model, config.weights_cache),
                 progress=progress,
             )
@@ -310,11 +310,11 @@ def _prepared(model: LoadedModel, config: EngineConfig) -> tuple[str, dict[str, 
         quantise = partial(_quantised, n_threads=config.n_threads)
         mixed = convert_to_mixture(model.tensors, config.dtype, model.config, origin, quantise)
         return ENGINE_DTYPE, *mixed
-    dtype, kept = config.dtype, set[str]()
+    dtype, native = config.dtype, set[str]()
     if dtype == "auto":
         dtype = engine_dtype(model.dtype)
-        kept = kept_matrices(model.tensors)
-    return dtype, convert_tensors(model.tensors, dtype, origin, kept), kept
+        native = native_matrices(model.tensors)
+    return dtype, convert_tensors(model.tensors, dtype, origin, native), native
 
 
 def _quantised(

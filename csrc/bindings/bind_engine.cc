@@ -47,7 +47,7 @@ std::unique_ptr<PyEngine> make_engine(const py::dict& config, const py::dict& te
                                       const std::string& device, const py::object& n_ctx,
                                       const py::object& n_parallel, const py::object& n_ubatch,
                                       const py::object& n_threads, const py::object& block_size,
-                                      const py::set& mapped, const py::set& kept,
+                                      const py::set& mapped, const py::set& native,
                                       const py::object& weights_cache, const py::object& progress) {
   const EngineOptions options{.dtype = to_dtype("dtype", dtype),
                               .kv_dtype = to_dtype("kv_dtype", kv_dtype),
@@ -61,7 +61,7 @@ std::unique_ptr<PyEngine> make_engine(const py::dict& config, const py::dict& te
   const int threads = to_option(n_threads, "n_threads", 0);
   std::vector<py::object> keep_alive;
   ModelConfig model_config = to_model_config(config);
-  const TensorMap views = to_tensors(tensors, mapped, kept, keep_alive);
+  const TensorMap views = to_tensors(tensors, mapped, native, keep_alive);
   const LoadOptions load = to_load_options(weights_cache, progress);
   const py::gil_scoped_release release;
   auto backend = device == "cpu" ? make_cpu_backend(threads) : make_cuda_backend(threads);
@@ -283,7 +283,7 @@ void bind_engine(py::module_& module) {
   engine.def(py::init(&make_engine), py::arg("config"), py::arg("tensors"), py::kw_only(),
              py::arg("dtype"), py::arg("kv_dtype"), py::arg("device"), py::arg("n_ctx"),
              py::arg("n_parallel"), py::arg("n_ubatch"), py::arg("n_threads"),
-             py::arg("block_size"), py::arg("mapped") = py::set(), py::arg("kept") = py::set(),
+             py::arg("block_size"), py::arg("mapped") = py::set(), py::arg("native") = py::set(),
              py::arg("weights_cache") = py::none(), py::arg("progress") = py::none(),
              doc("Engine.__init__"));
   bind_sequences(engine);

@@ -41,10 +41,10 @@ ModelConfig to_model_config(const pybind11::dict& fields);
 // entry may also be {name: (function, "f32", rows, columns[, order])}: the function is called
 // later, without arguments and with the GIL, and returns the matrix; order, int32 (columns), is
 // TensorView::order. The views are valid as long as `keep_alive`. mapped: names of tensors in a
-// mapped file, whose pages may be dropped and read again. kept: names of matrices that keep their
+// mapped file, whose pages may be dropped and read again. native: names of matrices that keep their
 // element type (TensorView::keeps_dtype).
 TensorMap to_tensors(const pybind11::dict& tensors, const pybind11::set& mapped,
-                     const pybind11::set& kept, std::vector<pybind11::object>& keep_alive);
+                     const pybind11::set& native, std::vector<pybind11::object>& keep_alive);
 
 // Converts the options of loading. cache: (directory, name, key), or None. progress: a function
 // that is called with the GIL and must outlive the result, or None.

@@ -196,7 +196,7 @@ TensorView to_view(const std::string& name, const py::object& entry, bool is_map
 
 }  // namespace
 
-TensorMap to_tensors(const py::dict& tensors, const py::set& mapped, const py::set& kept,
+TensorMap to_tensors(const py::dict& tensors, const py::set& mapped, const py::set& native,
                      std::vector<py::object>& keep_alive) {
   TensorMap map;
   // A copy, because without the GIL another thread may change the dict at any time.
@@ -208,7 +208,7 @@ TensorMap to_tensors(const py::dict& tensors, const py::set& mapped, const py::s
     TensorView& view = map[name];
     view =
         to_view(name, py::reinterpret_borrow<py::object>(entry), mapped.contains(key), keep_alive);
-    view.keeps_dtype = view.cols != 1 && kept.contains(key);
+    view.keeps_dtype = view.cols != 1 && native.contains(key);
   }
   return map;
 }

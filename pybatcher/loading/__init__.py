@@ -8,7 +8,7 @@ from __future__ import annotations
 from .checkpoints.loaded_model import LoadedModel, TokenizerParts
 from .checkpoints.model_config import ModelConfig
 from .checkpoints.tensors import Tensor
-from .convert.conversion import convert_tensors, engine_dtype, kept_matrices
+from .convert.conversion import convert_tensors, engine_dtype, native_matrices
 from .convert.quant_mix import ENGINE_DTYPE, MIXTURES, convert_to_mixture
 from .loader import open_model
 from .torch_module import from_torch
@@ -24,6 +24,6 @@ __all__ = [
     "convert_to_mixture",
     "engine_dtype",
     "from_torch",
-    "kept_matrices",
+    "native_matrices",
     "open_model",
 ]

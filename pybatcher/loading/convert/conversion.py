@@ -29,7 +29,7 @@ __all__ = [
     "convert",
     "convert_tensors",
     "engine_dtype",
-    "kept_matrices",
+    "native_matrices",
     "target_dtype",
 ]
 
@@ -50,7 +50,7 @@ def engine_dtype(dtype: str) -> str:
     return "int8" if dtype in ENGINE_BLOCKS else "bf16"
 
 
-def kept_matrices(tensors: Mapping[str, Tensor]) -> set[str]:
+def native_matrices(tensors: Mapping[str, Tensor]) -> set[str]:
     """Return the names of the matrices that can keep their dtype; none if all are plain numbers.
 
     Matrices of plain numbers, of ENGINE_BLOCKS and from quantisation programs can keep it.
@@ -71,7 +71,7 @@ def _own_dtype(tensor: Tensor) -> str | None:
 
 
 def convert_tensors(
-    tensors: Mapping[str, Tensor], dtype: str, origin: str, kept: Collection[str] = ()
+    tensors: Mapping[str, Tensor], dtype: str, origin: str, native: Collection[str] = ()
 ) -> dict[str, Any]:
     """Return the tensors of `origin` in the form that an engine of `dtype` reads, by name.
 
@@ -80,15 +80,15 @@ def convert_tensors(
     matrices are in memory at a time. A fifth element is the order of the function's columns
     (`StoredWeight.order`), unless they are in input order.
 
-    kept: names from `kept_matrices`, of matrices that are not rounded to `dtype`.
+    native: names from `native_matrices`, of matrices that are not rounded to `dtype`.
 
     Warns as `check_conversion` does. Raises ModelFormatError if the `gguf` package is required and
     is not installed.
     """
-    check_conversion(tensors, dtype, origin, kept)
+    check_conversion(tensors, dtype, origin, native)
     entries = {}
     for name, tensor in tensors.items():
-        own = _own_dtype(tensor) if name in kept else None
+        own = _own_dtype(tensor) if name in native else None
         entries[name] = _entry(tensor, own or dtype)
     return entries
 
@@ -106,7 +106,7 @@ def _entry(tensor: Tensor, dtype: str) -> tuple[Any, ...]:
 
 
 def check_conversion(
-    tensors: Mapping[str, Tensor], dtype: str, origin: str, kept: Collection[str] = ()
+    tensors: Mapping[str, Tensor], dtype: str, origin: str, native: Collection[str] = ()
 ) -> None:
     """Check that `convert` can convert all tensors; warn once if blocks lose precision.
 
@@ -120,11 +120,11 @@ def check_conversion(
     for kind in dequantised:
         if kind in BLOCKS:
             _reference(kind, origin)
-    rounded = [tensor.dtype for name, tensor in tensors.items() if name not in kept]
+    rounded = [tensor.dtype for name, tensor in tensors.items() if name not in native]
     kinds = Counter(kind for kind in rounded if kind in BLOCKS)
     lost = sorted((block_name(k), n) for k, n in kinds.items() if not _holds(dtype, k))
     _warn_of_rounding(lost, dtype, origin)
-    stored = Counter(_rounding(tensor, dtype, name in kept) for name, tensor in tensors.items())
+    stored = Counter(_rounding(tensor, dtype, name in native) for name, tensor in tensors.items())
     for target in sorted({target for target, _ in stored if target}):
         lost = sorted((name, count) for (to, name), count in stored.items() if to == target)
         _warn_of_rounding(lost, target, origin)
@@ -137,7 +137,7 @@ def _holds(dtype: str, kind: str) -> bool:
     return kind == dtype or held.get(dtype, False)
 
 
-def _rounding(tensor: Tensor, dtype: str, is_kept: bool) -> tuple[str, str]:
+def _rounding(tensor: Tensor, dtype: str, is_native: bool) -> tuple[str, str]:
     """Return the dtype that a stored matrix is rounded to and its format; "" if it is exact.
 
     FP8 becomes bf16 without a warning, as f32 becomes bf16 in a bf16 engine.
@@ -145,7 +145,7 @@ def _rounding(tensor: Tensor, dtype: str, is_kept: bool) -> tuple[str, str]:
     stored = tensor.stored
     if stored is None:
         return "", ""
-    target = stored.own_dtype if is_kept else dtype
+    target = stored.own_dtype if is_native else dtype
     return ("", "") if target == "bf16" or stored.holds(target) else (target, stored.format)
 
 

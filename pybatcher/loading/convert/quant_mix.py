@@ -103,8 +103,8 @@ def convert_to_mixture(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a mix rounds a checkpoint's own blocks on purpose
         entries = convert_tensors(tensors, ENGINE_DTYPE, origin)
-    kept = {name for name, dtype in dtypes.items() if dtype != ENGINE_DTYPE}
-    for name in kept:
+    native = {name for name, dtype in dtypes.items() if dtype != ENGINE_DTYPE}
+    for name in native:
         tensor, dtype = tensors[name], dtypes[name]
         made = partial(_quantised, name, tensor, dtype, quantise)
         is_there = tensor.dtype == dtype
@@ -116,7 +116,7 @@ def convert_to_mixture(
             f"no whole super-blocks of {_WIDTH}",
             stacklevel=3,
         )
-    return entries, kept
+    return entries, native
 
 
 def _quantised(name: str, tensor: Tensor, dtype: str, quantise: Quantise) -> NDArray[np.uint8]:

@@ -21,7 +21,7 @@ from pybatcher.loading.convert.conversion import (
     check_conversion,
     convert_tensors,
     engine_dtype,
-    kept_matrices,
+    native_matrices,
 )
 
 ROWS, COLUMNS = 5, 512
@@ -155,16 +155,16 @@ def test_matrices_that_keep_their_dtype() -> None:
     vector = Tensor(np.zeros(4, np.float32), "f32", "")
     plain = Tensor(np.zeros((3, 4), np.float16), "f16", "")
     tensors = {kind: blocks(kind) for kind in BLOCKS} | {"vector": vector, "plain": plain}
-    kept = kept_matrices(tensors)
-    assert kept == {*ENGINE_BLOCKS, MXFP4_PARTS, "plain"}
+    native = native_matrices(tensors)
+    assert native == {*ENGINE_BLOCKS, MXFP4_PARTS, "plain"}
     with pytest.warns(UserWarning, match="rounded to int4: .*1 of IQ2_S") as caught:
-        entries = convert_tensors(tensors, "int4", "model.gguf", kept)
-    assert not any(block_name(name) in str(caught[0].message).split() for name in kept)
-    assert {name: entries[name][1] for name in kept} == {
+        entries = convert_tensors(tensors, "int4", "model.gguf", native)
+    assert not any(block_name(name) in str(caught[0].message).split() for name in native)
+    assert {name: entries[name][1] for name in native} == {
         **{name: name for name in ENGINE_BLOCKS},
         **{MXFP4_PARTS: "mxfp4", "plain": "f16"},
     }
-    assert kept_matrices({"vector": vector, "plain": plain}) == set()
+    assert native_matrices({"vector": vector, "plain": plain}) == set()
 
 
 def test_the_dtype_of_the_other_matrices() -> None:

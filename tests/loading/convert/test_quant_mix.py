@@ -120,8 +120,10 @@ def test_matrices_are_quantised_when_they_are_packed(
 ) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        entries, kept = convert_to_mixture(small.tensors, "q4_k_m", small.config, "here", quantise)
-    assert kept == set(mixture_dtypes(small.tensors, "q4_k_m", small.config))
+        entries, native = convert_to_mixture(
+            small.tensors, "q4_k_m", small.config, "here", quantise
+        )
+    assert native == set(mixture_dtypes(small.tensors, "q4_k_m", small.config))
     assert not quantise.asked
     function, dtype, *shape = entries["layers.1.down.weight"]
     assert (dtype, shape) == ("q6_k", [256, 256])
@@ -145,8 +147,8 @@ def test_blocks_of_a_file_are_kept_or_read(small: LoadedModel, quantise: Quantis
 def test_rows_that_are_no_whole_super_blocks_are_int8(tmp_path: Path, quantise: Quantiser) -> None:
     odd = model(tmp_path / "odd", hidden_size=192)
     with pytest.warns(UserWarning, match="here: 12 of 16 matrices are int8 instead: .* of 256"):
-        entries, kept = convert_to_mixture(odd.tensors, "q4_k_m", odd.config, "here", quantise)
-    assert kept == {"layers.0.down.weight", "layers.1.down.weight", "layers.0.o.weight"} | {
+        entries, native = convert_to_mixture(odd.tensors, "q4_k_m", odd.config, "here", quantise)
+    assert native == {"layers.0.down.weight", "layers.1.down.weight", "layers.0.o.weight"} | {
         "layers.1.o.weight"
     }
     assert entries["layers.0.q.weight"][1] == "f32"  # for the engine to round

@@ -146,11 +146,11 @@ TEST(weights_are_as_large_as_in_a_file) {
   }
 }
 
-TEST(dtypes_that_are_only_kept_take_no_others) {
+TEST(native_only_dtypes_take_no_others) {
   const std::vector<float> values = Numbers(6).floats(2 * 256);
   for (const DType dtype : kCudaNativeDTypes) {
-    const NativeWeight kept(3, 256, dtype, 7);
-    const std::vector<TensorView> parts = {kept.view(),
+    const NativeWeight native(3, 256, dtype, 7);
+    const std::vector<TensorView> parts = {native.view(),
                                            {"plain", values.data(), DType::kF32, 2, 256, 256, 1}};
     const std::string said = refusal([&] { packed(parts, 5, 256, dtype); });
     EXPECT(said.find("tensor 'plain' is of f32") != std::string::npos);

@@ -30,9 +30,9 @@ struct Table {
 
 Table table_of(int n_rows, int n_in, DType dtype) {
   if (is_native_only(dtype)) {
-    const NativeWeight kept(n_rows, n_in, dtype, static_cast<uint64_t>(n_in));
-    const TensorView view = kept.view();
-    return {kept.values(), packed({&view, 1}, n_rows, n_in, dtype)};
+    const NativeWeight native(n_rows, n_in, dtype, static_cast<uint64_t>(n_in));
+    const TensorView view = native.view();
+    return {native.values(), packed({&view, 1}, n_rows, n_in, dtype)};
   }
   const std::vector<float> numbers = Numbers(n_in).floats(size_t(n_rows) * n_in);
   return {held(numbers, n_in, dtype), packed(numbers, n_rows, n_in, dtype)};

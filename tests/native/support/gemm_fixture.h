@@ -103,17 +103,17 @@ struct Problem {
   std::vector<float> x;                        // (n_rows, n_in)
   std::vector<float> w;                        // (n_out, n_in)
   std::vector<float> bias;                     // (n_out), or empty
-  std::shared_ptr<const NativeWeight> blocks;  // that w are the values of: of dtypes only kept
+  std::shared_ptr<const NativeWeight> blocks;  // that w are the values of: of native-only dtypes
 
-  // Normally distributed numbers, or random blocks of dtypes that are only kept: with n_in rounded
+  // Normally distributed numbers, or random blocks of native-only dtypes: with n_in rounded
   // up to whole ones.
   static Problem random(GemmSizes sizes, bool has_bias, uint32_t seed) {
     Numbers numbers(seed);
-    const bool is_kept = is_native_only(sizes.weights);
-    if (is_kept) sizes.n_in = round_up(sizes.n_in, block_elements(sizes.weights));
+    const bool is_native = is_native_only(sizes.weights);
+    if (is_native) sizes.n_in = round_up(sizes.n_in, block_elements(sizes.weights));
     Problem p{sizes, {}, {}, {}, {}};
     p.x = numbers.floats(size_t(sizes.n_rows) * sizes.n_in);
-    if (is_kept) {
+    if (is_native) {
       p.blocks = std::make_shared<NativeWeight>(sizes.n_out, sizes.n_in, sizes.weights, seed);
       p.w = p.blocks->values();
     } else {

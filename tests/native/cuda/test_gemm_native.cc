@@ -1,4 +1,4 @@
-// CUDA's matrix products with weights that are only kept (int4 with zero points, super-blocks,
+// CUDA's matrix products with native-only weights (int4 with zero points, super-blocks,
 // MXFP4): the bits of a bf16 product of the numbers that they stand for, from every kernel.
 #include <cmath>
 
