@@ -1,4 +1,4 @@
-// Attention in shapes that the tile unit and vdpbf16ps take where there are such: who sees what is
+// Attention in shapes that AMX and vdpbf16ps take where there are such: who sees what is
 // not finite, and that neither KV blocks nor neighbours in a tile change a bit, nor being too few
 // for one. Held against every target.
 #include "attention_fixture.h"

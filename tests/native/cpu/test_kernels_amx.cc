@@ -1,4 +1,4 @@
-// Products on the tile unit: what is multiplied, bit for bit, and that a row's bits are its own.
+// Products on AMX: what is multiplied, bit for bit, and that a row's bits are its own.
 // Elsewhere test_kernels_gemm.cc holds every target against sums in double.
 #include <algorithm>
 #include <bit>
@@ -25,7 +25,7 @@ const cpu::Kernels* amx_kernels() { return cpu::find_target("avx512_amx"); }
 // The target, or null, said, where it cannot run.
 const cpu::Kernels* amx() {
   if (cpu::cpu_supports(*amx_kernels())) return amx_kernels();
-  std::printf("  skipped: no tile unit, or no leave to use it\n");
+  std::printf("  skipped: no AMX, or no permission to use it\n");
   return nullptr;
 }
 

@@ -1,4 +1,4 @@
-// Products of bytes on the tile unit: the bits of the row kernels, for any rows, tiles and parts of
+// Products of bytes on AMX: the bits of the row kernels, for any rows, tiles and parts of
 // K. Those are held against sums in double by test_super_blocks.cc and test_mxfp4_matrix.cc.
 #include <cstring>
 
@@ -17,7 +17,7 @@ using namespace pb::test;
 const cpu::Kernels* amx() {
   const cpu::Kernels* target = cpu::find_target("avx512_amx");
   if (cpu::cpu_supports(*target)) return target;
-  std::printf("  skipped: no tile unit, or no leave to use it\n");
+  std::printf("  skipped: no AMX, or no permission to use it\n");
   return nullptr;
 }
 

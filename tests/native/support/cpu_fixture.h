@@ -110,7 +110,7 @@ inline const cpu::ProductKernel& product_of(const cpu::Kernels& target, DType dt
   return cpu::product_kernel(target, dtype);
 }
 
-// The numbers that a group stands for on the tile unit: the scale a little too great and held to 14
+// The numbers that a group stands for on AMX: the scale a little too great and held to 14
 // bits, its products with whole numbers cut to bf16. See cpu/kernels/amx/expand-inl.h.
 template <typename Group>
 void dequantise_cut(Group group, float* x) {

@@ -1,4 +1,4 @@
-// The instructions of the tile unit as functions, for CPUs that have the vectors and not the tiles:
+// The instructions of AMX as functions, for CPUs that have the vectors and not the tiles:
 // included in place of the file of this name in csrc (option PYBATCHER_EMULATED_TILES).
 //
 // As Intel's manual has them (Software Developer's Manual, volume 2, TDPBF16PS and others), with
