@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "check.h"
+#include "dtype_lists.h"
 #include "formats/dtype.h"
 #include "formats/tensors/quantise_super_block.h"
 #include "random_blocks.h"
@@ -14,6 +15,8 @@ namespace {
 
 using namespace pb;
 using namespace pb::test;
+
+const std::vector<DType> kQuantisedTo = dtypes_where(is_quantised_to);
 
 std::vector<float> values(DType dtype, const std::byte* block) {
   std::vector<float> x(kSuperBlock);
@@ -67,7 +70,7 @@ TEST(the_error_on_normal_numbers_is_below_llama_cpps) {
 }
 
 TEST(numbers_that_a_block_holds_come_back) {
-  for (const DType dtype : kSuperBlockDTypes) {
+  for (const DType dtype : kQuantisedTo) {
     for (int i = 0; i < 20; ++i) {
       RandomBlocks blocks(1, kSuperBlock, dtype, i);
       blocks.set_scale(0, f32_to_f16(0x1p-10f));
@@ -79,7 +82,7 @@ TEST(numbers_that_a_block_holds_come_back) {
 }
 
 TEST(numbers_of_one_sign_and_of_no_spread_are_held) {
-  for (const DType dtype : kSuperBlockDTypes) {
+  for (const DType dtype : kQuantisedTo) {
     for (const float mean : {0.3f, -0.3f}) {
       const std::vector<float> x = normal(3, 0.02f, mean);
       EXPECT(relative_error(x, quantised(dtype, x)) < 0.004);
@@ -95,7 +98,7 @@ TEST(numbers_of_one_sign_and_of_no_spread_are_held) {
 }
 
 TEST(the_same_numbers_in_other_sizes_have_the_same_error) {
-  for (const DType dtype : kSuperBlockDTypes) {
+  for (const DType dtype : kQuantisedTo) {
     const double usual = relative_error(normal(5, 1.0f), quantised(dtype, normal(5, 1.0f)));
     for (const float size : {1e-3f, 100.0f}) {
       const std::vector<float> x = normal(5, size);
@@ -105,7 +108,7 @@ TEST(the_same_numbers_in_other_sizes_have_the_same_error) {
 }
 
 TEST(what_is_not_finite_or_too_great_is_seen_in_the_block) {
-  for (const DType dtype : kSuperBlockDTypes) {
+  for (const DType dtype : kQuantisedTo) {
     for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity(), -1e9f}) {
       std::vector<float> x = normal(1, 1.0f);
       x[200] = bad;

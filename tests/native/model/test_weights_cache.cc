@@ -338,6 +338,14 @@ TEST(the_layout_of_super_blocks_is_the_one_of_its_version) {
       {"6 of 4 q5_0", 0x521936dff9f30d41u},    {"6 of 8 q5_0", 0x17bc5e9dca19accbu},
       {"6 of 32 q5_0", 0x0b5196e060ac2236u},   {"6 of 4 iq4_nl", 0x61a3707e18052a7eu},
       {"6 of 8 iq4_nl", 0x4d44e8a474b39704u},  {"6 of 32 iq4_nl", 0xbdd40f0af463664du},
+      {"6 of 4 iq4_xs", 0x950817098eed375cu},  {"6 of 8 iq4_xs", 0x9f7179f7ca0bde15u},
+      {"6 of 32 iq4_xs", 0x1bcec87e87acb560u}, {"6 of 4 q2_k", 0x00ec908b72116cadu},
+      {"6 of 8 q2_k", 0x0e4fe260b5e297c0u},    {"6 of 32 q2_k", 0x658395c824fb62aeu},
+      {"6 of 4 q3_k", 0x603b0ae3a34fbad0u},    {"6 of 8 q3_k", 0xa56cd79e72e0e805u},
+      {"6 of 32 q3_k", 0xec1f2a4e187427b8u},   {"6 of 4 q4_1", 0xcc0ca50c5b833beau},
+      {"6 of 8 q4_1", 0xe5207b05804c8e78u},    {"6 of 32 q4_1", 0x3b2bb982e26f9548u},
+      {"6 of 4 q5_1", 0x9b74ecf78692c348u},    {"6 of 8 q5_1", 0x02b3a44fab4b76feu},
+      {"6 of 32 q5_1", 0xf6ee97d1a6443dd8u},
   };
   for (const cpu::Kernels* target : cpu::compiled_targets()) {
     for (DType dtype : kF16NativeDTypes) {
