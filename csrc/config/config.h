@@ -25,7 +25,7 @@ inline constexpr int kMaxExperts = 4096;  // of a layer
 enum class NormKind { kRms, kLayer };
 enum class ResidualNorms { kNone, kFirst, kAll };
 enum class PositionKind { kRope, kLearned };
-enum class Activation { kSilu, kGeluTanh, kGelu, kXielu, kSigmoid };
+enum class Activation { kSilu, kGeluTanh, kGelu, kXielu, kReluSquared, kSigmoid };
 
 // Activation::kSigmoid has no name: it is the activation of gates, not of an MLP.
 template <>
@@ -35,7 +35,8 @@ inline constexpr std::array kChoices<ResidualNorms> = {"none", "first", "all"};
 template <>
 inline constexpr std::array kChoices<PositionKind> = {"rope", "learned"};
 template <>
-inline constexpr std::array kChoices<Activation> = {"silu", "gelu_tanh", "gelu", "xielu"};
+inline constexpr std::array kChoices<Activation> = {"silu", "gelu_tanh", "gelu", "xielu",
+                                                    "relu_squared"};
 
 // Rotary positions: the angle of each pair of a head's elements per position, in radians. Pairs of
 // a partial rotary embedding that do not turn have 0.

@@ -230,10 +230,11 @@ void CpuBackend::attention(const Buffer& qkv, const AttentionLayer& layer, const
 }
 
 ActivationKernel CpuBackend::activation(Activation kind) const {
-  return kind == Activation::kSilu       ? kernels_.silu
-         : kind == Activation::kGeluTanh ? kernels_.gelu_tanh
-         : kind == Activation::kSigmoid  ? kernels_.sigmoid
-                                         : kernels_.gelu;
+  return kind == Activation::kSilu          ? kernels_.silu
+         : kind == Activation::kGeluTanh    ? kernels_.gelu_tanh
+         : kind == Activation::kReluSquared ? kernels_.relu_squared
+         : kind == Activation::kSigmoid     ? kernels_.sigmoid
+                                            : kernels_.gelu;
 }
 
 void CpuBackend::activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,

@@ -229,6 +229,7 @@ void run_rows_cases(Cases& cases) {
       run_activation(cases, Activation::kSilu, "silu", dtype, gated);
       run_activation(cases, Activation::kGeluTanh, "gelu_tanh", dtype, gated);
       run_activation(cases, Activation::kGelu, "gelu", dtype, gated);
+      run_activation(cases, Activation::kReluSquared, "relu_squared", dtype, gated);
       run_activation(cases, Activation::kSigmoid, "sigmoid", dtype, gated);
     }
   }

@@ -271,6 +271,7 @@ struct Kernels {
   ActivationKernel silu;
   ActivationKernel gelu_tanh;
   ActivationKernel gelu;
+  ActivationKernel relu_squared;
   ActivationKernel sigmoid;
   // out[begin:end) = f(x[begin:end)); begin starts a group.
   void (*xielu)(const float* x, const Xielu& of_layer, const RowOut& out, int begin, int end);

@@ -81,6 +81,7 @@ const Kernels kKernels = {
     .silu = activate<silu>,
     .gelu_tanh = activate<gelu_tanh>,
     .gelu = activate<gelu>,
+    .relu_squared = activate<relu_squared>,
     .sigmoid = activate<sigmoid>,
     .xielu = xielu_row,
     .clamped_swiglu = clamped_swiglu,

@@ -222,6 +222,10 @@ PB_KERNEL(gelu_tanh_bf16, ActivateParams, kActivateThreads) {
 PB_KERNEL(gelu_tanh_f32, ActivateParams, kActivateThreads) { activate<gelu_tanh, float>(p); }
 PB_KERNEL(gelu_bf16, ActivateParams, kActivateThreads) { activate<gelu, __nv_bfloat16>(p); }
 PB_KERNEL(gelu_f32, ActivateParams, kActivateThreads) { activate<gelu, float>(p); }
+PB_KERNEL(relu_squared_bf16, ActivateParams, kActivateThreads) {
+  activate<relu_squared, __nv_bfloat16>(p);
+}
+PB_KERNEL(relu_squared_f32, ActivateParams, kActivateThreads) { activate<relu_squared, float>(p); }
 PB_KERNEL(sigmoid_bf16, ActivateParams, kActivateThreads) { activate<sigmoid, __nv_bfloat16>(p); }
 PB_KERNEL(sigmoid_f32, ActivateParams, kActivateThreads) { activate<sigmoid, float>(p); }
 PB_KERNEL(xielu_bf16, XieluParams, kActivateThreads) { xielu_row<__nv_bfloat16>(p); }

@@ -53,6 +53,9 @@ Launch<ActivateParams> activate_launch(Activation kind, DType out_dtype, int n_r
     case Activation::kGelu:
       kernel = is_f32 ? "gelu_f32" : "gelu_bf16";
       break;
+    case Activation::kReluSquared:
+      kernel = is_f32 ? "relu_squared_f32" : "relu_squared_bf16";
+      break;
     case Activation::kXielu:  // xielu_launch has the numbers of the layer
       break;
     case Activation::kSigmoid:

@@ -24,7 +24,7 @@ from .short_conv import ShortConvConfig
 
 __all__ = ["Activation", "LayerShape", "ModelConfig"]
 
-Activation = Literal["silu", "gelu_tanh", "gelu", "xielu"]
+Activation = Literal["silu", "gelu_tanh", "gelu", "xielu", "relu_squared"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

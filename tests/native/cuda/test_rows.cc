@@ -301,6 +301,8 @@ double activation_reference(Activation kind, double x) {
       return x / (1.0 + std::exp(-2.0 * std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
     case Activation::kSigmoid:
       return 1.0 / (1.0 + std::exp(-x));
+    case Activation::kReluSquared:
+      return x > 0.0 ? x * x : 0.0;
     case Activation::kGelu:
     case Activation::kXielu:  // xielu_reference
       break;
@@ -309,7 +311,7 @@ double activation_reference(Activation kind, double x) {
 }
 
 constexpr std::array kActivations = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu,
-                                     Activation::kSigmoid};
+                                     Activation::kReluSquared, Activation::kSigmoid};
 
 TEST(activations_are_accurate_to_a_few_units_of_f32) {
   constexpr int kCols = 20000;
@@ -337,6 +339,9 @@ TEST(activations_of_extremes) {
   for (size_t i = 0; i < x.size(); ++i) {
     EXPECT(i == 6 ? std::isnan(shares[i]) : shares[i] == wanted[i]);
   }
+  const auto squares = of(Activation::kReluSquared);
+  for (const size_t i : {0, 1, 3, 5}) EXPECT_EQ(squares[i], 0.0f);
+  EXPECT(squares[2] == 1e4f && std::isinf(squares[4]) && std::isnan(squares[6]));
   for (const Activation kind : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu}) {
     const auto y = of(kind);
     EXPECT_EQ(y[0], 0.0f);

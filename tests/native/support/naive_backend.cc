@@ -371,6 +371,8 @@ double NaiveBackend::activated(double x, Activation kind) {
       return 1.0 / (1.0 + std::exp(-x));
     case Activation::kGelu:
       return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
+    case Activation::kReluSquared:
+      return x > 0.0 ? x * x : 0.0;
     case Activation::kGeluTanh:
       return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / kPi) * (x + 0.044715 * x * x * x)));
     case Activation::kXielu:  // an operation of its own

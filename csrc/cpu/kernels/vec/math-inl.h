@@ -82,6 +82,12 @@ PB_INLINE Vec tanh(Vec x) {
 // Returns x sigmoid(x).
 PB_INLINE Vec silu(Vec x) { return div(x, add(set1(1.0f), exp(sub(zero(), x)))); }
 
+// Returns max(x, 0)^2 (So et al., "Primer", 2021, arXiv:2109.08668).
+PB_INLINE Vec relu_squared(Vec x) {
+  const Vec positive = max(zero(), x);  // this order keeps a NaN
+  return mul(positive, positive);
+}
+
 PB_INLINE Vec sigmoid(Vec x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x)))); }
 
 // Returns f(x) of ops/xielu.h. The part of x <= 0 means nothing in lanes above.
