@@ -211,6 +211,9 @@ void ModelConfig::validate() const {
   if (norm != NormKind::kRms && (post_norm || whole_qk_norm)) {
     refuse(post_norm ? "post_norm" : "whole_qk_norm", "true", "false where norm is 'layer'");
   }
+  if (qk_norm_after_rope && (norm != NormKind::kRms || whole_qk_norm)) {
+    refuse("qk_norm_after_rope", "true", "false where norm is 'layer', and with whole_qk_norm");
+  }
   if (residual_norms != ResidualNorms::kNone && (!pre_norm || moe.n_experts > 0)) {
     refuse("residual_norms", "'first' or 'all'", "'none' without pre_norm, and with experts");
   }

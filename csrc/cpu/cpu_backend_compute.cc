@@ -188,9 +188,12 @@ void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStor
         }
         const Norm* norm = is_q ? layer.q_norm : layer.k_norm;
         const bool alone = norm != nullptr && !is_whole(norm);
-        rotate.norm_weight = alone ? norm->weight.values.as<float>() : nullptr;
-        rotate.norm_eps = alone ? norm->eps : 0.0f;
-        kernels_.rotate(rotate, heads + static_cast<int64_t>(h) * head_dim);
+        const bool before = alone && !layer.norms_after_rope;
+        rotate.norm_weight = before ? norm->weight.values.as<float>() : nullptr;
+        rotate.norm_eps = before ? norm->eps : 0.0f;
+        float* head = heads + static_cast<int64_t>(h) * head_dim;
+        kernels_.rotate(rotate, head);
+        if (alone && !before) norm_rows(*norm, head);
       }
       if (!layer.writes_kv) continue;
       const float* keys = heads + static_cast<int64_t>(layer.n_heads) * head_dim;

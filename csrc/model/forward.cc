@@ -174,6 +174,7 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
       .q_rope = rope < 0 ? nullptr : pointer(q_ropes_[static_cast<size_t>(rope)]),
       .q_norm = pointer(w.q_norm),
       .k_norm = pointer(w.k_norm),
+      .norms_after_rope = config_.qk_norm_after_rope,
       .sinks = pointer(w.sinks),
       .v_norm = pointer(w.v_norm),
       .writes_kv = shape.kv_layer < 0,

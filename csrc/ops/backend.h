@@ -72,6 +72,7 @@ struct AttentionLayer {
   // as one row: RMSNorm only.
   const Norm* q_norm = nullptr;
   const Norm* k_norm = nullptr;
+  bool norms_after_rope = false;  // the norms of heads of q and k; else before it
   // (n_heads), null = none: a logit of each head that is added to its softmax's sum, so that what
   // a query gets of all values may be less than 1.
   const Vector* sinks = nullptr;
@@ -178,9 +179,9 @@ class Backend {
   virtual void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y,
                       Store store) = 0;
 
-  // Norms (if any) and rotates q and k in place, norms v, and writes k and v of every row to its
-  // block; of a layer that writes none, q alone.
-  // qkv (n_rows, (n_heads + 2 * n_kv_heads) * head_dim) f32: q heads, then k heads, then v heads
+  // Norms (if any) and rotates q and k in place, in the layer's order, norms v, and writes k and v
+  // of every row to its block; of a layer that writes none, q alone. qkv (n_rows, (n_heads + 2 *
+  // n_kv_heads) * head_dim) f32: q heads, then k heads, then v heads
   virtual void rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) = 0;
 
   // Attention of every row's q over its sequence's KV up to its own position, or, if not causal, up

@@ -22,7 +22,8 @@ void launch_one(const cuda::Launch<Params>& l) {
 }
 
 // layer_norm: of heads, -1 for none. What is left of q, keys, values and scales, in bytes.
-std::vector<std::byte> rotate_and_store(DType kv, int head_dim, int layer_norm) {
+std::vector<std::byte> rotate_and_store(DType kv, int head_dim, int layer_norm,
+                                        bool norms_last = false) {
   const auto half = static_cast<size_t>(head_dim) / 2;
   std::vector<float> cosines, sines;
   for (size_t i = 0; i < kPositions * half; ++i) {
@@ -59,6 +60,7 @@ std::vector<std::byte> rotate_and_store(DType kv, int head_dim, int layer_norm) 
        .q_norm = {normed ? q_weight.get() : nullptr, q_bias.get(), 1e-5f, layer_norm > 0 ? 1 : 0},
        .k_norm = {normed ? k_weight.get() : nullptr, k_bias.get(), 1e-5f, layer_norm > 0 ? 1 : 0},
        .v_norm = {normed ? v_weight.get() : nullptr, nullptr, 1e-5f, 0},
+       .norms_last = norms_last ? 1 : 0,
        .n_heads = kHeads,
        .n_computed = kHeads + 2 * kKvHeads,
        .kv = {stored.get(), scales.get(), kKvHeads, kBlockShift, head_dim}}));
@@ -85,6 +87,10 @@ void run_rope_cases(Cases& cases) {
         cases.run<std::byte>({name, name, false},
                              [&] { return rotate_and_store(kv, head_dim, layer_norm); });
       }
+      const std::string name = std::string("rope_store ") + dtype_name(kv) + " of heads of " +
+                               std::to_string(head_dim) + ", then rms_norm";
+      cases.run<std::byte>({name, name, false},
+                           [&] { return rotate_and_store(kv, head_dim, 0, true); });
     }
   }
   for (const int64_t block_bytes : {int64_t{7}, int64_t{48}, int64_t{20000}}) {

@@ -115,7 +115,8 @@ struct MergeParams {
   int out_bf16;
 };
 
-// The norm of each q or k head before its rotation, or of each v head. A null weight means no norm.
+// The norm of each q or k head before or after its rotation, or of each v head. A null weight means
+// no norm.
 struct HeadNorm {
   const float* weight;  // (head_dim)
   const float* bias;    // (head_dim), with layer_norm
@@ -134,6 +135,7 @@ struct RopeStoreParams {
   HeadNorm q_norm;
   HeadNorm k_norm;
   HeadNorm v_norm;
+  int norms_last;  // 1: q and k are normed after their rotation
   int n_heads;
   int n_computed;  // the number of q, k and v heads, or of q heads alone
   KvLayer kv;

@@ -167,11 +167,13 @@ __device__ __forceinline__ void rope_and_store(const RopeStoreParams& p) {
   x.half = p.kv.head_dim / 2;
   x.load(numbers);
   const HeadNorm& norm = is_q ? p.q_norm : is_v ? p.v_norm : p.k_norm;
-  if (norm.weight != nullptr) x.normalise(norm);
+  const bool norms_last = p.norms_last != 0 && !is_v;
+  if (norm.weight != nullptr && !norms_last) x.normalise(norm);
   if (!is_v && p.cosines != nullptr) {
     const int64_t angles = static_cast<int64_t>(at.position) * x.half;
     x.rotate((is_q ? p.q_cosines : p.cosines) + angles, (is_q ? p.q_sines : p.sines) + angles);
   }
+  if (norm.weight != nullptr && norms_last) x.normalise(norm);
   if (is_q) {
     x.store(numbers);
     return;

@@ -232,6 +232,7 @@ void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSto
          .q_norm = head_norm(layer.q_norm, head_dim),
          .k_norm = head_norm(layer.k_norm, head_dim),
          .v_norm = head_norm(layer.v_norm, head_dim),
+         .norms_last = layer.norms_after_rope ? 1 : 0,
          .n_heads = layer.n_heads,
          .n_computed = layer.n_heads + (layer.writes_kv ? 2 * layer.n_kv_heads : 0),
          .kv = kv_layer(kv, layer.layer)}));

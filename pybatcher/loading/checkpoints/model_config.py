@@ -82,6 +82,7 @@ class ModelConfig:
     post_norm: bool = False
     parallel_blocks: bool = False
     whole_qk_norm: bool = False
+    qk_norm_after_rope: bool = False
     embedding_scale: Positive = 1.0
     attention_softcap: NonNegative = 0.0
     logit_scale: Positive = 1.0

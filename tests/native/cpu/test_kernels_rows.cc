@@ -365,6 +365,51 @@ TEST(rounded_rows_are_those_of_the_type) {
   }
 }
 
+// Each head is that of a layer without norms, normed.
+TEST(heads_are_normed_after_their_rotation) {
+  constexpr int kHeads = 3, kKvHeads = 2, kDim = 10, kRows = 2;
+  const std::vector<float> qkv = numbers(size_t(kRows) * (kHeads + 2 * kKvHeads) * kDim, 55, 2.0f);
+  const std::vector<int32_t> block_table = {0};
+  const std::vector<int32_t> positions = {0, 1};
+  const std::vector<SequenceRows> sequences = {
+      {.n_rows = kRows, .block_tables = {block_table.data()}}};
+  const std::vector<float> inv_freq = {1.0f, 0.5f, 0.2f, 0.1f, 0.05f}, factors = {1.0f, 1.0f};
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(1, target->name);
+    KvStorage kv = backend->make_kv(1, 32, 1, kKvHeads, kDim, DType::kF32);
+    backend->prepare(
+        {.max_rows = kRows, .n_heads = kHeads, .storages = {{.shape = {kKvHeads, kDim}}}});
+    const Norm norm = make_norm(*backend, NormKind::kRms, kDim);
+    const RopeTable rope = backend->make_rope(inv_freq, factors);
+    const auto rotated = [&](const Norm* of_heads) {
+      std::vector<float> rows = qkv;
+      Buffer buffer = over(rows);
+      backend->plan({.n_rows = kRows, .positions = positions.data(), .sequences = sequences}, kv);
+      backend->rope_and_store(buffer,
+                              {.n_heads = kHeads,
+                               .n_kv_heads = kKvHeads,
+                               .head_dim = kDim,
+                               .rope = &rope,
+                               .q_norm = of_heads,
+                               .k_norm = of_heads,
+                               .norms_after_rope = true},
+                              kv);
+      return rows;
+    };
+    const std::vector<float> plain = rotated(nullptr), normed = rotated(&norm);
+    for (size_t head = 0; head < plain.size() / kDim; ++head) {
+      const float* from = plain.data() + head * kDim;
+      std::vector<float> expected(from, from + kDim);
+      if (head % (kHeads + 2 * kKvHeads) < kHeads + kKvHeads) {
+        Activations out = backend->make_activations(1, kDim, DType::kF32);
+        backend->norm(over(expected), {.n = 1}, norm, out);
+        expected = read_activations(out, *target, 0);
+      }
+      EXPECT(same_bits(expected.data(), &normed[head * kDim], kDim));
+    }
+  }
+}
+
 TEST(norms_of_all_heads_at_once) {
   constexpr int kHeads = 3, kKvHeads = 2, kDim = 6, kRows = 2;
   const std::vector<float> qkv = numbers(size_t(kRows) * (kHeads + 2 * kKvHeads) * kDim, 54, 2.0f);

@@ -54,7 +54,7 @@ TinyModel model_with_sinks() {
 
 TEST(logits_are_near_the_reference) {
   for (const auto make_model : {rotary_model, learned_model, gemma_model, olmo_model, varied_model,
-                                xielu_model, model_with_sinks}) {
+                                xielu_model, model_with_sinks, squared_model}) {
     const TinyModel model = make_model();
     for (const Case& c : kCases) {
       // Its layers are too narrow: the reference's weights are not rounded.

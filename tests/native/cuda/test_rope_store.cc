@@ -24,6 +24,7 @@ struct RopeCase {
   bool rotated = true;
   HeadNormKind norm = HeadNormKind::kNone;
   bool norms_v = false;
+  bool norms_last = false;
   bool writes_kv = true;
 
   int n_all() const { return n_heads + 2 * n_kv_heads; }
@@ -95,6 +96,7 @@ struct Pass {
         .q_norm = {normed ? qw.get() : nullptr, qb.get(), kEps, layer_norm},
         .k_norm = {normed ? kw.get() : nullptr, kb.get(), kEps, layer_norm},
         .v_norm = {c.norms_v ? vw.get() : nullptr, nullptr, kEps, 0},
+        .norms_last = c.norms_last ? 1 : 0,
         .n_heads = c.n_heads,
         .n_computed = c.writes_kv ? c.n_all() : c.n_heads,
         .kv = {dnumbers.get(), dscales.get(), c.n_kv_heads, c.block_shift, c.head_dim}};
@@ -138,20 +140,30 @@ struct Pass {
       }
       return x;
     }
+    if (!c.norms_last) normalise(x, head);
+    if (c.rotated) rotate(x, row, head);
+    if (c.norms_last) normalise(x, head);
+    return x;
+  }
+
+ private:
+  void normalise(std::vector<double>& x, int head) const {
+    if (c.norm == HeadNormKind::kNone) return;
     const bool is_q = head < c.n_heads;
-    if (c.norm != HeadNormKind::kNone) {
-      double mean = 0.0;
-      if (c.norm == HeadNormKind::kLayer) {
-        for (double v : x) mean += v / c.head_dim;
-      }
-      double squares = 0.0;
-      for (double v : x) squares += (v - mean) * (v - mean) / c.head_dim;
-      for (size_t d = 0; d < x.size(); ++d) {
-        x[d] = (x[d] - mean) / std::sqrt(squares + double{kEps}) * (is_q ? q_weight : k_weight)[d];
-        if (c.norm == HeadNormKind::kLayer) x[d] += (is_q ? q_bias : k_bias)[d];
-      }
+    double mean = 0.0;
+    if (c.norm == HeadNormKind::kLayer) {
+      for (double v : x) mean += v / c.head_dim;
     }
-    if (!c.rotated) return x;
+    double squares = 0.0;
+    for (double v : x) squares += (v - mean) * (v - mean) / c.head_dim;
+    for (size_t d = 0; d < x.size(); ++d) {
+      x[d] = (x[d] - mean) / std::sqrt(squares + double{kEps}) * (is_q ? q_weight : k_weight)[d];
+      if (c.norm == HeadNormKind::kLayer) x[d] += (is_q ? q_bias : k_bias)[d];
+    }
+  }
+
+  void rotate(std::vector<double>& x, int row, int head) const {
+    const bool is_q = head < c.n_heads;
     const size_t half = x.size() / 2;
     const size_t angles = static_cast<size_t>(rows[static_cast<size_t>(row)].position) * half;
     for (size_t i = 0; i < half; ++i) {
@@ -161,7 +173,6 @@ struct Pass {
       x[i] = a * cosine - b * sine;
       x[half + i] = b * cosine + a * sine;
     }
-    return x;
   }
 };
 
@@ -220,6 +231,24 @@ TEST(heads_are_normed_or_not_and_rotated_or_not) {
         c.head_dim = head_dim;
         c.norm = norm;
         c.rotated = rotated;
+        Pass pass(c, kRows);
+        pass.launch_rows(static_cast<int>(kRows.size()));
+        expect_right(pass);
+      }
+    }
+  }
+}
+
+TEST(heads_are_normed_after_their_rotation) {
+  set_order(4);
+  for (const HeadNormKind norm : {HeadNormKind::kRms, HeadNormKind::kLayer}) {
+    for (const bool norms_v : {false, true}) {
+      for (const int head_dim : {10, 128, 512}) {
+        RopeCase c;
+        c.head_dim = head_dim;
+        c.norm = norm;
+        c.norms_v = norms_v;
+        c.norms_last = true;
         Pass pass(c, kRows);
         pass.launch_rows(static_cast<int>(kRows.size()));
         expect_right(pass);

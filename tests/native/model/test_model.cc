@@ -130,6 +130,8 @@ TEST(config_refuses_what_no_model_has) {
   expect_config_refused([](ModelConfig& c) { c.ropes[0].query_beta = 0.1f; }, "original_positions");
   expect_config_refused([](ModelConfig& c) { c.ropes[0].query_beta = -1.0f; }, "ropes.query_beta");
   expect_config_refused([](ModelConfig& c) { c.activation = Activation::kXielu; }, "activation");
+  expect_config_refused([](ModelConfig& c) { c.qk_norm_after_rope = c.whole_qk_norm = true; },
+                        "qk_norm_after_rope");
   expect_config_refused([](ModelConfig& c) { c.layer_ropes.pop_back(); }, "layer_ropes");
   expect_config_refused([](ModelConfig& c) { c.layer_ropes[0] = 1; }, "layer_ropes");
   expect_config_refused([](ModelConfig& c) { c.layer_ropes[0] = -2; }, "layer_ropes");
@@ -171,7 +173,7 @@ TEST(a_head_that_is_not_there_is_the_embedding) {
 
 TEST(passes_leave_no_trace) {
   for (const TinyModel& model : {rotary_model(), learned_model(), gemma_model(), olmo_model(),
-                                 parallel_model(), xielu_model()}) {
+                                 parallel_model(), xielu_model(), squared_model()}) {
     const auto tokens = some_tokens(30, model.config.vocab_size);
     const auto whole = all_logits(model, tokens, 32);
     for (int chunk : {1, 7, 16}) EXPECT(all_logits(model, tokens, chunk) == whole);
@@ -179,8 +181,8 @@ TEST(passes_leave_no_trace) {
 }
 
 TEST(every_part_of_the_model_matters) {
-  for (const auto& make :
-       {rotary_model, learned_model, gemma_model, olmo_model, parallel_model, xielu_model}) {
+  for (const auto& make : {rotary_model, learned_model, gemma_model, olmo_model, parallel_model,
+                           xielu_model, squared_model}) {
     const TinyModel intact = make();
     const auto tokens = some_tokens(20, intact.config.vocab_size);
     const auto expected = all_logits(intact, tokens, 32);

@@ -173,7 +173,7 @@ void NaiveBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSt
       const int position = rows.first_position + i;
       float* row = qkv.as<float>() + int64_t{rows.first_row + i} * width;
       const int n_rotated = layer.n_heads + (layer.writes_kv ? layer.n_kv_heads : 0);
-      for (int h = 0; h < n_rotated; ++h) {
+      for (int h = 0; h < n_rotated && !layer.norms_after_rope; ++h) {
         const Norm* norm = h < layer.n_heads ? layer.q_norm : layer.k_norm;
         const bool begins_row = h == 0 || h == layer.n_heads || norm == nullptr ||
                                 norm->weight.size == dim;  // else normed with the head before
@@ -183,6 +183,8 @@ void NaiveBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSt
         const bool is_q = h < layer.n_heads;
         const RopeTable* rope = is_q && layer.q_rope != nullptr ? layer.q_rope : layer.rope;
         if (rope != nullptr) rotate(row + h * dim, *rope, position);
+        const Norm* norm = is_q ? layer.q_norm : layer.k_norm;
+        if (norm != nullptr && layer.norms_after_rope) normalise(row + h * dim, dim, *norm);
       }
       if (!layer.writes_kv) continue;
       float* k = row + layer.n_heads * dim;
@@ -369,10 +371,10 @@ double NaiveBackend::activated(double x, Activation kind) {
       return x / (1.0 + std::exp(-x));
     case Activation::kSigmoid:
       return 1.0 / (1.0 + std::exp(-x));
-    case Activation::kGelu:
-      return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
     case Activation::kReluSquared:
       return x > 0.0 ? x * x : 0.0;
+    case Activation::kGelu:
+      return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
     case Activation::kGeluTanh:
       return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / kPi) * (x + 0.044715 * x * x * x)));
     case Activation::kXielu:  // an operation of its own

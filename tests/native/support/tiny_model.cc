@@ -245,6 +245,17 @@ TinyModel parallel_model() {
   return m;
 }
 
+TinyModel squared_model() {
+  TinyModel m = rotary_model();
+  m.config.activation = Activation::kReluSquared;
+  m.config.gated_mlp = false;
+  m.config.qk_norm_after_rope = true;
+  for (int layer = 0; layer < m.config.n_layers; ++layer) {
+    m.tensors.erase("layers." + std::to_string(layer) + ".gate.weight");
+  }
+  return m;
+}
+
 TinyModel recurrent_model() {
   TinyModel m = shared_expert_model();
   ModelConfig& c = m.config;

@@ -61,6 +61,10 @@ TinyModel ungated_shared_expert_model();
 // rotary_model whose attention and MLP have the same input.
 TinyModel parallel_model();
 
+// rotary_model with norms of q and k after their rotation, and an MLP of squared ReLU without a
+// gate.
+TinyModel squared_model();
+
 // shared_expert_model with a recurrent first layer, and a gate on the attention of the second.
 TinyModel recurrent_model();
 
