@@ -43,10 +43,25 @@ void choose_greatest(Score score, int n, int k, int32_t* experts) {
   }
 }
 
-// Sorts experts (k), whose first element has the greatest logit, and writes their weights (k).
+// Writes the parts of a softmax over logits (n) to parts (n).
+void softmax(const float* logits, int n, float* parts) {
+  const float greatest = *std::max_element(logits, logits + n);
+  float sum = 0.0f;
+  for (int e = 0; e < n; ++e) sum += parts[e] = std::exp(logits[e] - greatest);
+  for (int e = 0; e < n; ++e) parts[e] /= sum;
+}
+
+// Sorts experts (k), which are in any order, and writes their weights (k).
 void weigh_by_softmax(const float* logits, int n, int k, bool normalised, int32_t* experts,
                       float* weights) {
-  const float greatest = logits[experts[0]];
+  // Biases may have chosen experts without the greatest logit, whose exponentials can all be 0
+  // beside it.
+  float greatest = logits[experts[0]];
+  if (normalised) {
+    for (int i = 1; i < k; ++i) greatest = std::max(greatest, logits[experts[i]]);
+  } else {
+    for (int e = 0; e < n; ++e) greatest = std::max(greatest, logits[e]);
+  }
   std::sort(experts, experts + k);
   float sum = 0.0f;
   for (int i = 0; i < k; ++i) sum += weights[i] = std::exp(logits[experts[i]] - greatest);
@@ -74,13 +89,21 @@ void route_row(const float* logits, int n, int k, const RoutingRule& rule, int32
   };
   const float* const bias = values(rule.bias);
   const float* const scales = values(rule.scales);
-  if (rule.sigmoid) {
+  if (rule.sigmoid || bias != nullptr) {
     float scores[kMaxExperts];
-    for (int e = 0; e < n; ++e) scores[e] = sigmoid(logits[e]) + (bias == nullptr ? 0.0f : bias[e]);
+    if (rule.sigmoid) {
+      for (int e = 0; e < n; ++e) scores[e] = sigmoid(logits[e]);
+    } else {
+      softmax(logits, n, scores);
+    }
+    for (int e = 0; e < n; ++e) scores[e] += bias == nullptr ? 0.0f : bias[e];
     choose_greatest([&](int e) { return scores[e]; }, n, k, experts);
-    weigh_by_sigmoid(logits, k, rule.normalised, experts, weights);
   } else {
     choose_greatest([&](int e) { return logits[e]; }, n, k, experts);
+  }
+  if (rule.sigmoid) {
+    weigh_by_sigmoid(logits, k, rule.normalised, experts, weights);
+  } else {
     weigh_by_softmax(logits, n, k, rule.normalised, experts, weights);
   }
   for (int i = 0; i < k; ++i) {

@@ -3,7 +3,7 @@
 // Mixtral (Jiang et al. 2024, arXiv:2401.04088), Qwen3-MoE (Qwen team 2025, arXiv:2505.09388) and
 // gpt-oss (OpenAI 2025, arXiv:2508.10925). In Gemma 4 26B-A4B, an MLP is beside the experts; in
 // Qwen 3.5's mixtures it is an expert that all rows share, each as far as a gate says. LFM2's
-// router has sigmoids, and biases by which experts are chosen but not weighed.
+// router has sigmoids, or biases by which experts are chosen but not weighed.
 #pragma once
 
 #include "config/config.h"

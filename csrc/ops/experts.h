@@ -27,7 +27,9 @@ struct Routing {
 
 // How a layer's router chooses experts and weighs them.
 struct RoutingRule {
-  bool sigmoid = false;            // a score is the logit's sigmoid; else it is the logit
+  // A score is the logit's sigmoid; else the logit's part of the softmax over all experts, in whose
+  // stead the logit itself is compared if there is no bias.
+  bool sigmoid = false;
   const Vector* bias = nullptr;    // (n_experts), added to scores where experts are chosen; or null
   bool normalised = false;         // the weights of a row's experts sum to 1, nearly if `sigmoid`
   float scale = 1.0f;              // multiplies weights

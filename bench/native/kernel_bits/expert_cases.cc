@@ -55,8 +55,8 @@ std::vector<int32_t> choices(const Routed& routed, size_t row, size_t n_rows, si
 
 constexpr int kRoutedExperts = 70;
 
-// rule: of sigmoids; null: of softmaxes.
-void run_routing(Cases& cases, bool normalised, const BySigmoid* rule) {
+// rule: of sigmoids, or of softmaxes with biases; null: of softmaxes.
+void run_routing(Cases& cases, bool normalised, const ByScore* rule) {
   constexpr int kRows = 40;
   constexpr int kExperts = kRoutedExperts;
   constexpr int kPerRow = 6;
@@ -64,7 +64,9 @@ void run_routing(Cases& cases, bool normalised, const BySigmoid* rule) {
   std::vector<float> logits = Numbers(12).floats(size_t{kRows} * kExperts, 3.0f);
   logits[5] = logits[6] = logits[40] = 20.0f;
   const std::vector<float> scales = Numbers(13).floats(kExperts);
-  const std::string name = std::string(rule == nullptr ? "routing" : "routing by sigmoids") +
+  const std::string name = std::string(rule == nullptr ? "routing"
+                                       : rule->sigmoid ? "routing by sigmoids"
+                                                       : "routing by softmaxes and biases") +
                            (normalised ? ", normalised" : "");
   const auto routed = [&](int first, int n_rows) {
     const auto begin = logits.begin() + ptrdiff_t{first} * kExperts;
@@ -158,8 +160,10 @@ void run_clamped_swiglu(Cases& cases, DType dtype) {
 }  // namespace
 
 void run_expert_cases(Cases& cases) {
-  const BySigmoid by_sigmoid{.bias = Numbers(14).floats(kRoutedExperts, 0.3f), .scale = 1.7f};
-  for (const BySigmoid* const rule : {static_cast<const BySigmoid*>(nullptr), &by_sigmoid}) {
+  const ByScore by_sigmoid{.bias = Numbers(14).floats(kRoutedExperts, 0.3f), .scale = 1.7f};
+  const ByScore by_softmax{.bias = Numbers(16).floats(kRoutedExperts, 0.1f), .sigmoid = false};
+  for (const ByScore* const rule :
+       {static_cast<const ByScore*>(nullptr), &by_sigmoid, &by_softmax}) {
     for (const bool normalised : {false, true}) run_routing(cases, normalised, rule);
   }
   run_rows(cases);

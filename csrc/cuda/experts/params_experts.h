@@ -19,7 +19,9 @@ struct RouteParams {
   float sum_eps;        // added to the sum of sigmoids
   int n_experts;
   int n_per_row;
-  int sigmoid;  // 1: scores are sigmoids of logits; 0: they are the logits
+  // 1: scores are sigmoids of logits; 0: they are the logits, or with a bias their parts of a
+  // softmax over all experts
+  int sigmoid;
   // 1: weights are divided by their sum over the chosen experts; 0: not, or by the sum over all
   int normalised;
   int32_t* experts;  // (n_rows, n_per_row): ascending

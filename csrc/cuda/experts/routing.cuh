@@ -33,6 +33,13 @@ class Choice {
         chosen_(chosen) {
     for (int i = lane_; i < n_words_; i += 32) chosen_[i] = 0;
     __syncwarp();
+    if (is_sigmoid_ || bias_ == nullptr) return;
+    float top = logits_[0];
+    for (int i = lane_; i < n_experts_; i += 32) top = logits_[i] > top ? logits_[i] : top;
+    greatest_ = warp_max(top);
+    float own = 0.0f;
+    for (int i = lane_; i < n_experts_; i += 32) own += exp_of(logits_[i] - greatest_);
+    sum_ = warp_sum(own);
   }
 
   // Chooses the expert with the greatest score that is not chosen yet; among equal scores, the
@@ -77,17 +84,22 @@ class Choice {
   __device__ __forceinline__ int n_words() const { return n_words_; }
   __device__ __forceinline__ int expert(int word) const { return 32 * word + lane_; }
   __device__ __forceinline__ float logit(int word) const { return logits_[expert(word)]; }
+  // Returns whether experts are chosen by the parts of a softmax, and the greatest logit then.
+  __device__ __forceinline__ bool is_by_softmax() const { return !is_sigmoid_ && bias_ != nullptr; }
+  __device__ __forceinline__ float greatest() const { return greatest_; }
 
  private:
   __device__ __forceinline__ float score(int expert) const {
     const float logit = logits_[expert];
-    if (!is_sigmoid_) return logit;
-    return bias_ == nullptr ? sigmoid(logit) : sigmoid(logit) + bias_[expert];
+    if (is_sigmoid_) return bias_ == nullptr ? sigmoid(logit) : sigmoid(logit) + bias_[expert];
+    return bias_ == nullptr ? logit : exp_of(logit - greatest_) / sum_ + bias_[expert];
   }
 
   const float* logits_;
   const float* bias_;
   bool is_sigmoid_;
+  float greatest_ = 0.0f;  // of the logits, and the sum of the exponentials below it: of a softmax
+  float sum_ = 1.0f;       // with biases
   int n_experts_;
   int n_words_;
   int lane_;
@@ -103,10 +115,14 @@ __device__ __forceinline__ float weight_of(float logit, float greatest, bool is_
 PB_KERNEL(route_rows, RouteParams, 32) {
   __shared__ unsigned chosen[kMostExperts / 32];
   Choice choice(p, chosen);
-  const float greatest = choice.take_greatest();
-  for (int i = 1; i < p.n_per_row; ++i) choice.take_greatest();
+  float greatest = choice.take_greatest();
+  for (int i = 1; i < p.n_per_row; ++i) {
+    const float logit = choice.take_greatest();
+    greatest = logit > greatest ? logit : greatest;  // with biases, it may not come first
+  }
   const bool is_sigmoid = p.sigmoid != 0;
   const bool of_chosen = p.normalised != 0 || is_sigmoid;
+  if (choice.is_by_softmax() && !of_chosen) greatest = choice.greatest();
   float own = 0.0f;
   for (int i = 0; i < choice.n_words(); ++i) {
     if (!choice.is_there(i) || (of_chosen && !choice.is_chosen(i))) continue;

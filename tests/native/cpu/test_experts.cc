@@ -208,6 +208,45 @@ TEST(sigmoids_and_biases_choose_experts_and_sigmoids_weigh_them) {
   EXPECT(equal.experts == std::vector<int32_t>({1, 3}));
 }
 
+// Biases have a part in the choice alone. The last expert of every other row is chosen by its bias,
+// although its part of the softmax is far below the least number.
+TEST(biases_choose_experts_and_a_softmax_weighs_them) {
+  const auto backend = make_cpu_backend(2);
+  constexpr int kRows = 50, n = 33, k = 4;
+  std::vector<float> logits = numbers(kRows * n, 42, 3.0f);
+  std::vector<float> values = numbers(n, 43, 0.1f);
+  for (int row = 0; row < kRows; row += 2) logits[row * n + n - 1] = -200.0f;
+  values[n - 1] = 2.0f;
+  const Vector bias = backend->make_vector({.name = "", .data = values.data(), .rows = n});
+  for (bool normalised : {false, true}) {
+    const Routed routed(*backend, logits, n, k,
+                        {.bias = &bias, .normalised = normalised, .scale = 1.7f});
+    for (int row = 0; row < kRows; ++row) {
+      const float* of_row = logits.data() + row * n;
+      double all = 0.0;
+      for (int e = 0; e < n; ++e) all += std::exp(double{of_row[e]});
+      std::vector<float> scores;
+      for (int e = 0; e < n; ++e) {
+        scores.push_back(static_cast<float>(std::exp(double{of_row[e]}) / all) + values[e]);
+      }
+      const std::vector<int32_t> expected = chosen(scores.data(), n, k);
+      EXPECT(std::equal(expected.begin(), expected.end(), routed.experts.begin() + row * k));
+      double sum = normalised ? 0.0 : all;
+      for (int i = 0; normalised && i < k; ++i) sum += std::exp(double{of_row[expected[i]]});
+      for (int i = 0; i < k; ++i) {
+        const double weight = std::exp(double{of_row[expected[i]]}) / sum * 1.7;
+        EXPECT(std::abs(routed.weights[row * k + i] - weight) < 1e-6);
+      }
+    }
+  }
+  const std::vector<float> far = {0, -150, -150, -151};
+  const std::vector<float> of_far = {0, 9, 9, 0};
+  const Vector far_bias = backend->make_vector({.name = "", .data = of_far.data(), .rows = 4});
+  const Routed unlikely(*backend, far, 4, 2, {.bias = &far_bias, .normalised = true});
+  EXPECT(unlikely.experts == std::vector<int32_t>({1, 2}));
+  EXPECT(unlikely.weights == std::vector<float>(2, 0.5f));
+}
+
 TEST(pairs_are_numbered_by_expert_and_then_by_row) {
   const auto backend = make_cpu_backend(2);
   const Routed routed(*backend, {0, 9, 8, 7, 9, 8, 0, 0, 0, 9, 8, 0}, 4, 2, true);

@@ -76,7 +76,7 @@ TEST(weights_are_multiplied_by_the_scales_of_their_experts) {
 TEST(sigmoids_and_biases_choose_experts_and_sigmoids_weigh_them) {
   const int n = 33, k = 4;
   const std::vector<float> logits = some_logits(9, n, 40);
-  const BySigmoid rule{.bias = Numbers(41).floats(n, 0.3f), .scale = 1.7f};
+  const ByScore rule{.bias = Numbers(41).floats(n, 0.3f), .scale = 1.7f};
   const auto sigmoid = [](double x) { return 1.0 / (1.0 + std::exp(-x)); };
   for (const bool normalised : {false, true}) {
     set_order(normalised ? 42 : 43);
@@ -95,12 +95,46 @@ TEST(sigmoids_and_biases_choose_experts_and_sigmoids_weigh_them) {
       }
     }
   }
-  const BySigmoid plain;
+  const ByScore plain;
   const std::vector<float> one = {-1, 3, 2, 3};
   const Routed without = route_rows(one, 4, 2, true, {2, 4, 8, 16}, 8, &plain);
   EXPECT(without.experts == std::vector<int32_t>({1, 3}));
   EXPECT(std::abs(without.weights[0] - 2.0f) < 1e-5f &&
          std::abs(without.weights[1] - 8.0f) < 1e-4f);
+}
+
+// Biases have a part in the choice alone.
+TEST(biases_choose_experts_and_a_softmax_weighs_them) {
+  const int n = 33, k = 4;
+  std::vector<float> logits = Numbers(44).floats(size_t{9} * n, 3.0f);
+  ByScore rule{.bias = Numbers(45).floats(n, 0.1f), .scale = 1.7f, .sigmoid = false};
+  for (int row = 0; row < 9; row += 2) logits[row * n + n - 1] = -200.0f;
+  rule.bias[n - 1] = 2.0f;  // so that the last expert is always chosen
+  for (const bool normalised : {false, true}) {
+    set_order(normalised ? 46 : 47);
+    const Routed routed = route_rows(logits, n, k, normalised, {}, 8, &rule);
+    for (size_t row = 0; row < 9; ++row) {
+      const float* of_row = logits.data() + row * n;
+      double all = 0.0;
+      for (int e = 0; e < n; ++e) all += std::exp(double{of_row[e]});
+      std::vector<float> scores;
+      for (int e = 0; e < n; ++e) {
+        scores.push_back(float(std::exp(double{of_row[e]}) / all) + rule.bias[e]);
+      }
+      const std::vector<int32_t> expected = chosen(scores.data(), n, k);
+      EXPECT(std::equal(expected.begin(), expected.end(), routed.experts.begin() + row * k));
+      double sum = normalised ? 0.0 : all;
+      for (int i = 0; normalised && i < k; ++i) sum += std::exp(double{of_row[expected[i]]});
+      for (int i = 0; i < k; ++i) {
+        const double weight = std::exp(double{of_row[expected[i]]}) / sum * 1.7;
+        EXPECT(std::abs(routed.weights[row * k + i] - weight) < 1e-6);
+      }
+    }
+  }
+  const ByScore far{.bias = {0, 9, 9, 0}, .sigmoid = false};
+  const Routed unlikely = route_rows({0, -150, -150, -151}, 4, 2, true, {}, 8, &far);
+  EXPECT(unlikely.experts == std::vector<int32_t>({1, 2}));
+  EXPECT(unlikely.weights == std::vector<float>(2, 0.5f));
 }
 
 TEST(logits_that_are_no_numbers_choose_each_expert_once) {

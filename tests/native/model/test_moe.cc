@@ -165,7 +165,7 @@ TEST(a_shared_expert_without_a_gate_has_no_weight_for_it) {
 
 TEST(passes_with_experts_leave_no_trace) {
   for (const TinyModel& model : {moe_model(), oss_model(), beside_model(), shared_expert_model(),
-                                 ungated_shared_expert_model()}) {
+                                 ungated_shared_expert_model(), biased_router_model()}) {
     for (DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
       const auto whole = all_logits(model, dtype, 32);
       for (int chunk : {1, 7}) EXPECT(all_logits(model, dtype, chunk) == whole);
@@ -175,8 +175,8 @@ TEST(passes_with_experts_leave_no_trace) {
 }
 
 TEST(every_part_of_a_mixture_matters) {
-  for (const auto& make :
-       {moe_model, oss_model, beside_model, shared_expert_model, ungated_shared_expert_model}) {
+  for (const auto& make : {moe_model, oss_model, beside_model, shared_expert_model,
+                           ungated_shared_expert_model, biased_router_model}) {
     const TinyModel intact = make();
     const auto expected = all_logits(intact, DType::kF32, 32);
     for (const auto& [name, view] : intact.tensors) {

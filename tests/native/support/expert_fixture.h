@@ -47,22 +47,23 @@ struct Routed {
   std::vector<int32_t> tiles;    // flat, with room for most_expert_tiles
 };
 
-// How experts are weighed where it is not by a softmax.
-struct BySigmoid {
+// How experts are chosen and weighed where it is not by their logits alone.
+struct ByScore {
   std::vector<float> bias = {};  // (n_experts), or empty
   float scale = 1.0f;
+  bool sigmoid = true;
 };
 
 // Runs both kernels. logits (n_rows, n_experts); scales (n_experts), or empty.
 inline Routed route_rows(const std::vector<float>& logits, int n_experts, int k,
                          bool normalised = true, const std::vector<float>& scales = {},
-                         int tile_rows = 8, const BySigmoid* by_sigmoid = nullptr) {
+                         int tile_rows = 8, const ByScore* by_score = nullptr) {
   const auto n_rows = static_cast<int>(logits.size()) / n_experts;
   const PairSizes sizes{n_rows, n_experts, k};
   const auto n_pairs = static_cast<size_t>(sizes.n_pairs());
-  const bool has_bias = by_sigmoid != nullptr && !by_sigmoid->bias.empty();
+  const bool has_bias = by_score != nullptr && !by_score->bias.empty();
   const DeviceArray<float> of_rows(logits), of_experts(scales);
-  const DeviceArray<float> biases(has_bias ? by_sigmoid->bias : std::vector<float>());
+  const DeviceArray<float> biases(has_bias ? by_score->bias : std::vector<float>());
   DeviceArray<int32_t> experts(n_pairs), pairs(n_pairs), begins(size_t(n_experts) + 1);
   DeviceArray<float> weights(n_pairs);
   DeviceArray<int32_t> tiles(1 + 3 * size_t(cuda::most_expert_tiles(sizes, tile_rows)));
@@ -70,11 +71,11 @@ inline Routed route_rows(const std::vector<float>& logits, int n_experts, int k,
       cuda::route_launch(n_rows, {.logits = of_rows.get(),
                                   .bias = has_bias ? biases.get() : nullptr,
                                   .scales = scales.empty() ? nullptr : of_experts.get(),
-                                  .scale = by_sigmoid == nullptr ? 1.0f : by_sigmoid->scale,
+                                  .scale = by_score == nullptr ? 1.0f : by_score->scale,
                                   .sum_eps = kSigmoidSumEps,
                                   .n_experts = n_experts,
                                   .n_per_row = k,
-                                  .sigmoid = by_sigmoid == nullptr ? 0 : 1,
+                                  .sigmoid = by_score != nullptr && by_score->sigmoid ? 1 : 0,
                                   .normalised = normalised ? 1 : 0,
                                   .experts = experts.get(),
                                   .weights = weights.get()}));

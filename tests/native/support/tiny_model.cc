@@ -256,6 +256,13 @@ TinyModel squared_model() {
   return m;
 }
 
+TinyModel biased_router_model() {
+  TinyModel m = moe_model();
+  m.config.architecture = "ernie4_5_moe";
+  m.add("layers.0.expert_bias", m.config.moe.n_experts, 1, 0.0f, 0.05f);
+  return m;
+}
+
 TinyModel recurrent_model() {
   TinyModel m = shared_expert_model();
   ModelConfig& c = m.config;

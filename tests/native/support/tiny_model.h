@@ -65,6 +65,9 @@ TinyModel parallel_model();
 // gate.
 TinyModel squared_model();
 
+// moe_model whose router has biases of the parts of a softmax.
+TinyModel biased_router_model();
+
 // shared_expert_model with a recurrent first layer, and a gate on the attention of the second.
 TinyModel recurrent_model();
 
