@@ -16,12 +16,20 @@ from ..checkpoints.blueprint import Blueprint
 from ..checkpoints.fields import Fields
 from ..checkpoints.limits import MAX_LAYERS, MAX_WIDTH
 from ..checkpoints.llama_config import read_sizes
-from ..checkpoints.model_config import LayerShape, ModelConfig
+from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.moe import MoeConfig
 from ..checkpoints.rope import read_rope, read_rotary_dim, rotary_order
 from ..checkpoints.tensors import TensorRule
 from ..parts import gguf_experts, llama_like
-from ..parts.experts import GATE_UP_DOWN, matrix_rules, read_n_experts, router_rule, stacked_parts
+from ..parts.experts import (
+    GATE_UP_DOWN,
+    is_sparse,
+    matrix_rules,
+    read_n_experts,
+    router_rule,
+    stacked_parts,
+    with_shared_expert,
+)
 from ..parts.family import Family
 from ..parts.gguf_contents import GgufContents
 from ..parts.gguf_experts import SHARED_EXPERT_NAMES, GgufExperts, expert_bias_rules
@@ -114,26 +122,11 @@ def _read_moe(fields: Fields) -> Blueprint:
     if n_shared * moe.intermediate_size > MAX_WIDTH:
         raise fields.error("n_shared_experts", f"up to {MAX_WIDTH} elements in all of them")
     if n_dense < sizes.n_layers:
-        config = _with_experts(config, moe, n_shared)
+        config = with_shared_expert(config, moe, n_shared * moe.intermediate_size)
     bias, qk_norm = fields.boolean("attention_bias", False), fields.boolean("use_qk_norm", False)
     rules = _moe_rules(config, qkv_bias=bias, o_bias=False, mlp_bias=False, qk_norm=qk_norm)
     tied = fields.boolean("tie_word_embeddings", False)
     return Blueprint(config, (*rules, *_expert_rules(config)), tied)
-
-
-def _with_experts(config: ModelConfig, moe: MoeConfig, n_shared: int) -> ModelConfig:
-    """Return the configuration with experts. n_shared: whose widths the shared expert has."""
-    shapes = tuple(
-        LayerShape(
-            n_kv_heads=config.n_kv_heads,
-            head_dim=config.head_dim,
-            intermediate_size=n_shared * moe.intermediate_size
-            if sparse
-            else config.intermediate_size,
-        )
-        for sparse in moe.in_layer
-    )
-    return replace(config, moe=moe, layer_shapes=shapes)
 
 
 def _moe_rules(
@@ -150,16 +143,9 @@ def _moe_rules(
     rotary_dim = 2 * sum(frequency > 0 for frequency in config.ropes[0].inv_freq)
     for rule in llama_like.with_head_order(found, rotary_order(config.head_dim, rotary_dim)):
         source = rule.source
-        if _is_sparse(config, rule):
+        if is_sparse(config, rule):
             source = source.replace(".mlp.", ".mlp.shared_experts.")
         yield replace(rule, source=source)
-
-
-def _is_sparse(config: ModelConfig, rule: TensorRule) -> bool:
-    """Return whether a rule is of a layer with experts."""
-    _, number, *_ = (*rule.name.split("."), "")
-    in_layer = () if config.moe is None else config.moe.in_layer
-    return rule.name.startswith("layers.") and any(in_layer) and in_layer[int(number)]
 
 
 def _expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
@@ -199,11 +185,14 @@ def _read_gguf_moe(contents: GgufContents) -> Blueprint:
     if config.moe is not None:
         in_layer = config.moe.in_layer[:n_layers]
         moe = replace(config.moe, shared_gate=False, in_layer=in_layer)
-        config = _with_experts(config, moe, 1) if any(in_layer) else replace(config, moe=None)
+        width = moe.intermediate_size
+        config = (
+            with_shared_expert(config, moe, width) if any(in_layer) else replace(config, moe=None)
+        )
     qk_norm = "blk.0.attn_q_norm.weight" in tensors
     rules: list[TensorRule] = []
     for rule in _moe_rules(config, **biases(contents), qk_norm=qk_norm):
-        names = SHARED_EXPERT_NAMES if _is_sparse(config, rule) else {}
+        names = SHARED_EXPERT_NAMES if is_sparse(config, rule) else {}
         rules.extend(renamed([rule], {**_GGUF_NAMES_OF_MOE, **names}))
     rules.extend(gguf_experts.expert_rules(config))
     rules.extend(expert_bias_rules(config, tensors))

@@ -7,11 +7,12 @@ matrices of all experts of a layer in two tensors: gate above up, and down. Both
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from ..checkpoints.fields import Fields
 from ..checkpoints.limits import MAX_EXPERTS, MAX_LAYERS
-from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.model_config import LayerShape, ModelConfig
 from ..checkpoints.moe import MAX_EXPERTS_OF_MODEL, MoeConfig
 from ..checkpoints.tensors import TensorRule
 
@@ -20,12 +21,14 @@ __all__ = [
     "W123",
     "StackedPart",
     "expert_rules",
+    "is_sparse",
     "matrix_rules",
     "read_n_experts",
     "read_sparse_layers",
     "router_rule",
     "shared_expert_rules",
     "stacked_parts",
+    "with_shared_expert",
 ]
 
 GATE_UP_DOWN = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
@@ -50,6 +53,26 @@ def read_sparse_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
     if not isinstance(dense, list) or any(type(layer) is not int for layer in dense):
         raise fields.error("mlp_only_layers", "a list of the numbers of layers")
     return tuple(layer not in dense and (layer + 1) % step == 0 for layer in range(n_layers))
+
+
+def with_shared_expert(config: ModelConfig, moe: MoeConfig, width: int) -> ModelConfig:
+    """Return the configuration with experts in some layers, whose shared expert has a width."""
+    shapes = tuple(
+        LayerShape(
+            n_kv_heads=config.n_kv_heads,
+            head_dim=config.head_dim,
+            intermediate_size=width if sparse else config.intermediate_size,
+        )
+        for sparse in moe.in_layer
+    )
+    return replace(config, moe=moe, layer_shapes=shapes)
+
+
+def is_sparse(config: ModelConfig, rule: TensorRule) -> bool:
+    """Return True if a rule is of a layer with experts."""
+    _, number, *_ = (*rule.name.split("."), "")
+    in_layer = () if config.moe is None else config.moe.in_layer
+    return rule.name.startswith("layers.") and any(in_layer) and in_layer[int(number)]
 
 
 def router_rule(moe: MoeConfig, hidden: int, layer: int, source: str) -> TensorRule:
