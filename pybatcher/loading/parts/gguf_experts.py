@@ -42,6 +42,7 @@ class GgufExperts:
     swiglu_limit, swiglu_alpha, beside_mlp, shared_expert, sigmoid: the fields of `MoeConfig`.
     dense_first: True if a key may give a number of first layers without experts.
     normalised: True if the weights of the selected experts are divided by their sum.
+    n_shared: the experts whose widths a shared expert has.
     """
 
     always: bool = False
@@ -54,6 +55,7 @@ class GgufExperts:
     sigmoid: bool = False
     dense_first: bool = False
     normalised: bool = True
+    n_shared: int = 1
 
 
 def read_moe(
@@ -78,7 +80,7 @@ def read_moe(
         raise keys.error("expert_count", f"at most {MAX_EXPERTS_OF_MODEL} experts in all layers")
     gating = _SIGMOID if experts.sigmoid else _SOFTMAX
     gating = _SOFTMAX_OF_CHOSEN if experts.softmax_of_chosen else gating
-    keys.refuse_unless("expert_shared_count", int(experts.shared_expert))
+    keys.refuse_unless("expert_shared_count", experts.n_shared if experts.shared_expert else 0)
     keys.refuse_unless("expert_gating_func", gating)
     keys.refuse_unless("expert_weights_norm", experts.normalised)
     scale = 1.0
