@@ -61,6 +61,7 @@ def read_rope(
     default_original: int | None = None,
     rotary_dim: int | None = None,
     aliases: Mapping[str, str] | None = None,
+    has_alpha: bool = False,
 ) -> Rope:
     """Return the frequencies that config.json describes, in either of its two forms.
 
@@ -75,6 +76,8 @@ def read_rope(
     rotary_dim: the rotated dimensions of a head, from `read_rotary_dim`; None: all dimensions,
         and a file with another number is refused.
     aliases: other names of scalings.
+    has_alpha: True if `alpha` of a dynamic scaling fixes the scaling, as in HunYuan's files: it
+        multiplies the base by alpha^(head_dim / (head_dim - 2)).
 
     Raises ModelFormatError for an unsupported scaling or a value out of range.
     """
@@ -93,6 +96,11 @@ def read_rope(
     if rope_type not in _SUPPORTED:
         raise scaling.error(type_name, "one of " + ", ".join(map(repr, _SUPPORTED)))
 
+    is_fixed = has_alpha and rope_type == "dynamic" and "alpha" in scaling
+    if is_fixed:
+        if head_dim == 2:
+            raise scaling.error("alpha", "none with a head_dim of 2")
+        theta *= scaling.number("alpha", 1e-3, 1e6) ** (head_dim / (head_dim - 2))
     exponents = np.arange(0, rotary_dim, 2, dtype=np.float64) / rotary_dim
     inv_freq = np.power(theta, -exponents)
     long_inv_freq = inv_freq[:0]
@@ -112,7 +120,7 @@ def read_rope(
         attention_factor = _longrope_attention_factor(scaling, original, factor)
         long_inv_freq = inv_freq / scaling.numbers("long_factor", len(inv_freq), 1e-3, 1e6)
         inv_freq = inv_freq / scaling.numbers("short_factor", len(inv_freq), 1e-3, 1e6)
-    elif rope_type == "dynamic":
+    elif rope_type == "dynamic" and not is_fixed:
         # "dynamic" scales past max_position_embeddings only, and no sequence grows past that.
         _factor(scaling)
     if divisors is not None:

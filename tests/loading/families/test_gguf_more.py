@@ -25,6 +25,21 @@ _HALF = {
     },
 }
 _PLAIN = {"rope_type": "default", "rope_theta": 1e4}
+_ERNIE = {
+    "moe_num_experts": 6,
+    "moe_k": 3,
+    "moe_intermediate_size": 40,
+    "moe_num_shared_experts": 2,
+}
+_ALPHA = {
+    "head_dim": 16,
+    "rope_parameters": {
+        "rope_type": "dynamic",
+        "rope_theta": 1e4,
+        "alpha": 1000.0,
+        "factor": 1.0,
+    },
+}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("seed_oss", {"head_dim": 12}),
     ("seed_oss", {"attention_out_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
@@ -67,6 +82,13 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("ernie4_5", {"head_dim": 12, "use_bias": True}),
     ("apertus", {"head_dim": 12}),
     ("apertus", {"attention_bias": True, "tie_word_embeddings": True, "rope_parameters": _PLAIN}),
+    ("arcee", {}),
+    ("arcee", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
+    ("ernie4_5_moe", _ERNIE),
+    ("ernie4_5_moe", {**_ERNIE, "moe_num_shared_experts": 0, "moe_layer_interval": 2}),
+    ("hunyuan_v1_dense", {"head_dim": 16, "attention_bias": True}),
+    ("hunyuan_v1_dense", _ALPHA),
+    ("hunyuan_v1_moe", {**_ALPHA, "num_experts": 6, "moe_topk": 3}),
 ]
 
 
@@ -95,6 +117,14 @@ def test_the_same_configuration_weights_and_logits(
         ("olmoe", _EXPERTS, {"rope__dimension_count": 4}, "rope.dimension_count is 4"),
         ("stablelm", {}, {"use_parallel_residual": True}, "use_parallel_residual is True"),
         ("ernie4_5", {}, {"rope__dimension_count": 4}, "rope.dimension_count is 4"),
+        ("ernie4_5_moe", _ERNIE, {"expert_gating_func": 2}, "expert_gating_func is 2"),
+        ("arcee", {}, {"expert_count": 4}, "expert_count is 4"),
+        (
+            "hunyuan_v1_moe",
+            {**_ALPHA, "num_experts": 6, "moe_topk": 3},
+            {"expert_shared_count": 2},
+            "expert_shared_count is 2",
+        ),
     ],
 )
 def test_what_no_layer_does_is_refused_by_name(

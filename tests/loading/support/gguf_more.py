@@ -23,6 +23,9 @@ _ARCHITECTURES = {
     "qwen2_moe": "qwen2moe",
     "minimax_m2": "minimax-m2",
     "glm4_moe": "glm4moe",
+    "ernie4_5_moe": "ernie4_5-moe",
+    "hunyuan_v1_dense": "hunyuan-dense",
+    "hunyuan_v1_moe": "hunyuan-moe",
 }
 """Of files, by `model_type`; others have the same name."""
 
@@ -52,12 +55,20 @@ def write_more_gguf(directory: Path, target: Path, **keys: Any) -> Path:
         source = re.sub("([a-z])_bias$", r"\1.bias", source)
         given = names.get_name(source, try_suffixes=(".weight", ".bias"))
         assert given is not None, source
+        if name == "arcee" and re.search(r"attn_[qk]\.", given):
+            weight = _in_pairs(weight, config["head_dim"])
         writer.add_tensor(given, np.ascontiguousarray(weight.float().squeeze().numpy()))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return target
+
+
+def _in_pairs(weight: torch.Tensor, head_dim: int) -> torch.Tensor:
+    """Put row i + head_dim / 2 of each head after row i, as the converter does for Llamas."""
+    heads = weight.reshape(-1, 2, head_dim // 2, *weight.shape[1:])
+    return heads.transpose(1, 2).reshape(weight.shape)
 
 
 def _add_key(writer: gguf.GGUFWriter, name: str, value: Any) -> None:
@@ -87,7 +98,12 @@ def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     rope = config["rope_parameters"]
-    writer.add_rope_freq_base(rope["rope_theta"])
+    base, alpha = rope["rope_theta"], rope.get("alpha")
+    writer.add_rope_freq_base(base * (alpha or 1.0) ** (head_dim / (head_dim - 2)))
+    if alpha:
+        writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+        writer.add_rope_scaling_factor(1)
+        writer.add_rope_scaling_orig_ctx_len(config["max_position_embeddings"])
     writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
     if model_type == "cohere2":
         writer.add_logit_scale(config["logit_scale"])
@@ -103,11 +119,20 @@ def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
 
 def _add_experts(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     n_experts = config.get("num_experts") or config.get("num_local_experts")
-    n_experts = n_experts or config.get("n_routed_experts")
+    n_experts = n_experts or config.get("n_routed_experts") or config.get("moe_num_experts")
     if n_experts is None:
         return
     writer.add_expert_count(n_experts)
-    writer.add_expert_used_count(config["num_experts_per_tok"])
+    names = ("num_experts_per_tok", "moe_k", "moe_topk")
+    writer.add_expert_used_count(next(config[name] for name in names if name in config))
+    if config["model_type"] == "ernie4_5_moe":
+        writer.add_expert_shared_count(config["moe_num_shared_experts"])
+        writer.add_leading_dense_block_count(config["moe_layer_start_index"])
+        writer.add_interleave_moe_layer_step(config["moe_layer_interval"])
+    if config["model_type"] == "hunyuan_v1_moe":
+        writer.add_expert_shared_count(1)
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
+        writer.add_expert_shared_feed_forward_length(config["intermediate_size"])
     if config["model_type"] == "minimax_m2":
         writer.add_expert_feed_forward_length(config["intermediate_size"])
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)

@@ -167,6 +167,46 @@ def _apertus(rng: np.random.Generator, shape: Shape) -> tuple[str, Shape]:
     }
 
 
+def _arcee(rng: np.random.Generator, shape: Shape) -> tuple[str, Shape]:
+    biases = {"attention_bias": _flag(rng), "mlp_bias": _flag(rng)}
+    return "arcee", {**_whole_heads(shape), **biases}
+
+
+def _ernie4_5_moe(rng: np.random.Generator, shape: Shape) -> tuple[str, Shape]:
+    n_layers = shape["num_hidden_layers"]
+    return "ernie4_5_moe", {
+        **_whole_heads(shape),
+        "moe_num_experts": int(rng.integers(4, 17)),
+        "moe_k": int(rng.integers(1, 5)),
+        "moe_intermediate_size": int(rng.integers(7, 70)),
+        "moe_num_shared_experts": int(rng.integers(0, 4)),
+        "moe_layer_start_index": int(rng.integers(0, n_layers)),
+        "moe_layer_end_index": [-1, n_layers - 1][int(rng.integers(2))],
+        "moe_layer_interval": int(rng.integers(1, 3)),
+    }
+
+
+def _hunyuan(rng: np.random.Generator, shape: Shape) -> Shape:
+    rope = shape["rope_parameters"]
+    if _flag(rng):
+        rope = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0}
+    return {
+        "head_dim": 2 * int(rng.integers(2, 17)),
+        "rope_parameters": rope,
+        "attention_bias": _flag(rng),
+    }
+
+
+def _hunyuan_v1_dense(rng: np.random.Generator, shape: Shape) -> tuple[str, Shape]:
+    return "hunyuan_v1_dense", _hunyuan(rng, shape)
+
+
+def _hunyuan_v1_moe(rng: np.random.Generator, shape: Shape) -> tuple[str, Shape]:
+    experts = _experts(rng)
+    experts["moe_topk"] = experts.pop("num_experts_per_tok")
+    return "hunyuan_v1_moe", {**_hunyuan(rng, shape), **experts}
+
+
 MORE: dict[str, Callable[[np.random.Generator, Shape], tuple[str, Shape]]] = {
     "seed_oss": _seed_oss,
     "olmoe": _olmoe,
@@ -180,4 +220,8 @@ MORE: dict[str, Callable[[np.random.Generator, Shape], tuple[str, Shape]]] = {
     "glm4_moe": _glm4_moe,
     "cohere2": _cohere2,
     "apertus": _apertus,
+    "arcee": _arcee,
+    "ernie4_5_moe": _ernie4_5_moe,
+    "hunyuan_v1_dense": _hunyuan_v1_dense,
+    "hunyuan_v1_moe": _hunyuan_v1_moe,
 }
