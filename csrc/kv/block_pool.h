@@ -1,11 +1,12 @@
-// The states of KV blocks: free, cached or used, and which cached block is evicted for a new one.
+// BlockPool tracks the state of every KV block of a pool and chooses the cached block to evict.
 //
-//   free      nobody holds it, and its content is not kept
-//   cached    nobody holds it, and its content may be found again; the least recently used block is
-//             evicted first
-//   used      held `refcount` times
+// A block is in one of three states:
+//   - free: no sequence holds the block, and its content is lost.
+//   - cached: no sequence holds the block, but the prefix index may still find its content. The
+//     least recently used cached block is evicted first.
+//   - used: `refcount` sequences hold the block.
 //
-// Every operation but check_integrity() is O(1) and allocates nothing.
+// Every operation except check_integrity() takes O(1) time and allocates no memory.
 #pragma once
 
 #include <cstddef>
@@ -21,36 +22,37 @@ class BlockPool {
   int total() const { return static_cast<int>(blocks_.size()); }
   int n_free() const { return static_cast<int>(free_.size()); }
   int n_cached() const { return n_cached_; }
-  // The number of blocks that take() can give: free and cached ones.
+  // Returns the number of blocks that take() can return: the free and the cached ones.
   int n_available() const { return n_free() + n_cached_; }
 
   int refcount(int block) const { return at(block).refcount; }
   bool is_cached(int block) const { return at(block).cached; }
 
-  // Takes a block and sets its reference count to 1: a free one, or else the cached one released
-  // longest ago, which the caller then removes from the index. Needs n_available() > 0.
+  // Takes a block and sets its reference count to 1. A free block is preferred; without one, the
+  // cached block that was released longest ago is evicted, and the caller must remove it from the
+  // prefix index. Requires n_available() > 0.
   int take();
 
-  // Adds a holder to a used or cached block.
+  // Increments the reference count of a used or cached block.
   void retain(int block);
 
-  // The state of a block after its last holder has released it.
+  // The state that release() gives to a block whose reference count reaches 0.
   enum class Keep {
-    kNot,    // free
-    kShort,  // cached, as the oldest: the next that is evicted
-    kLong,   // cached, as the youngest
+    kNot,    // the block is free
+    kShort,  // the block is cached as the oldest one, so it is evicted next
+    kLong,   // the block is cached as the youngest one
   };
 
-  // Removes a holder from a used block.
+  // Decrements the reference count of a used block.
   void release(int block, Keep keep);
 
-  // Returns the cached block that take() evicts first, -1 where there is none.
+  // Returns the cached block that take() evicts first, or -1 if no block is cached.
   int oldest_cached() const { return oldest_; }
 
   // Makes a cached block free.
   void drop(int block);
 
-  // Recounts the free and the cached blocks. Throws kEngine naming the first thing that is off.
+  // Recounts the free and the cached blocks. Throws kEngine, naming the first inconsistency.
   void check_integrity() const;
 
  private:
@@ -59,13 +61,13 @@ class BlockPool {
   struct Block {
     int32_t refcount = 0;
     bool cached = false;
-    int32_t older = kNone;  // neighbours among the cached
+    int32_t older = kNone;  // neighbours in the list of cached blocks
     int32_t younger = kNone;
   };
 
   const Block& at(int block) const { return blocks_[static_cast<size_t>(block)]; }
   Block& at(int block) { return blocks_[static_cast<size_t>(block)]; }
-  void unlink(int block);  // cached -> in no list
+  void unlink(int block);  // removes a cached block from the list of cached blocks
 
   std::vector<Block> blocks_;
   std::vector<int32_t> free_;  // a stack

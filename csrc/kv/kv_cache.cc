@@ -12,7 +12,7 @@ namespace {
 
 std::string str(int64_t n) { return std::to_string(n); }
 
-// `value` where it is at least 1, an error that names it otherwise.
+// Returns `value` if it is at least 1, else throws kConfig with its name.
 int positive(const char* name, int value) {
   if (value >= 1) return value;
   throw Error(ErrorCode::kConfig,
@@ -58,7 +58,7 @@ int KvCache::seq_new(std::string_view name_space) {
                                                 " sequences are in use; remove one, or make"
                                                 " n_parallel larger");
   }
-  // Reserved once for the longest sequence there may be: no later call on it allocates.
+  // Reserves memory for the longest possible sequence, so that no later call on it allocates.
   free->tokens.reserve(static_cast<size_t>(max_length_));
   for (Table& table : free->tables) {
     table.blocks.reserve(static_cast<size_t>(blocks_for(static_cast<size_t>(max_length_))));
@@ -96,7 +96,8 @@ void KvCache::seq_copy(int src, int dst, int n_tokens) {
     pool(0).retain(block);
     to.tables[0].blocks.push_back(block);
   }
-  // The partial block of `from` too, for now: so making room for the copy cannot evict it.
+  // Holds the partly filled block of `from` until it is copied, so that taking a block for the copy
+  // cannot evict it.
   hold_windows(to, from, n_tokens, n_full + (is_partial ? 1 : 0));
   try {
     for (int group = 0; is_partial && group < n_groups(); ++group) {
@@ -105,7 +106,8 @@ void KvCache::seq_copy(int src, int dst, int n_tokens) {
     if (is_partial) {
       to.tables[0].blocks.push_back(copy_of(0, from.tables[0].blocks[n_full]));
       for (int group = 1; group < n_groups(); ++group) {
-        if (is_state(group)) continue;  // shared: nobody writes to it
+        // State blocks are shared: committed ones are never written to.
+        if (is_state(group)) continue;
         int32_t& block = to.tables[static_cast<size_t>(group)].blocks.back();
         const int copy = copy_of(group, block);
         release_block(group, std::exchange(block, copy));
@@ -160,7 +162,7 @@ int KvCache::seq_match(int seq_id, std::span<const int32_t> tokens) {
   const size_t block_size = static_cast<size_t>(block_size_);
   std::vector<int32_t>& chain = sequence.tables[0].blocks;
   int parent = PrefixIndex::kNone;
-  // < and not <=: one token is left to compute.
+  // The comparison is < and not <=, so that one token is left to compute.
   while ((chain.size() + 1) * block_size < tokens.size()) {
     const int block = index_.find(sequence.name_space, parent,
                                   tokens.subspan(chain.size() * block_size, block_size));
@@ -311,7 +313,7 @@ int KvCache::copy_of(int group, int block) {
   return copy;
 }
 
-// The last block first, so that among the cached a block is older than its parent.
+// Releases the last block first, so that among the cached blocks a block is older than its parent.
 void KvCache::release_tail(Sequence& sequence, size_t n_blocks_kept) {
   for (int group = n_groups() - 1; group >= 0; --group) {
     Table& table = sequence.tables[static_cast<size_t>(group)];

@@ -1,4 +1,4 @@
-// The two halves of an append to a sequence of KvCache: reserve, and commit or rollback.
+// Appends tokens to a sequence of KvCache: reserve, then commit or rollback.
 
 #include <algorithm>
 #include <string>
@@ -40,8 +40,9 @@ void KvCache::reserve(int seq_id, std::span<const int32_t> tokens) {
   sequence.n_reserved = static_cast<int>(tokens.size());
 }
 
-// Sets copies_: whose last block, partly filled, has to be copied before it is written to. Throws
-// kKvCacheFull where there is no room for the copies and n_new blocks of each group.
+// Sets copies_[group] to whether the sequence's partly filled last block must be copied before it
+// is written to. Throws kKvCacheFull if a group has too few blocks for the copy and n_new new
+// blocks.
 void KvCache::decide_copies(const Sequence& sequence, int n_new) {
   const bool is_partial = sequence.length() % block_size_ != 0;
   for (int group = 0; group < n_groups(); ++group) {
@@ -50,11 +51,11 @@ void KvCache::decide_copies(const Sequence& sequence, int n_new) {
     if (is_partial) {
       const int last = sequence.tables[static_cast<size_t>(group)].blocks.back();
       const bool is_shared = is_state(group) || pool(group).refcount(last) > 1;
-      // States are not copied: the block that is replaced is read, and another is written to.
+      // State blocks are not copied: the step reads the replaced block and writes to a new one.
       //
-      // Where there is no room for a copy, but nobody else has the block, it leaves the index and
-      // is written in place. Its children in the index are cached blocks (a used one would have
-      // this block shared), and taking n_new blocks evicts every cached block.
+      // If there is no room for a copy but only this sequence holds the block, the block leaves the
+      // index and is written in place. Its children in the index are all cached (a used child would
+      // imply that this block is shared), and taking n_new blocks evicts every cached block.
       copies = is_shared || (is_indexed(group, last) && n_new < available);
     }
     const int n_needed = n_new + (copies ? 1 : 0);
@@ -63,11 +64,12 @@ void KvCache::decide_copies(const Sequence& sequence, int n_new) {
   }
 }
 
-// Copies the last blocks as copies_ says, and takes the others out of the index.
+// Replaces the last block by a copy in groups where copies_ is set, and removes it from the index
+// in the others.
 void KvCache::make_last_blocks_own(Sequence& sequence) {
   if (sequence.length() % block_size_ == 0) return;
   int group = 0;
-  try {  // copies first, since only they can still throw
+  try {  // copies are made first, since only they can still throw
     for (; group < n_groups(); ++group) {
       if (!copies_[static_cast<size_t>(group)]) continue;
       Table& table = sequence.tables[static_cast<size_t>(group)];
@@ -125,12 +127,14 @@ void KvCache::commit(int seq_id, int n_tokens) {
   give_back(sequence);
 }
 
-// Enters the i-th blocks, which are full, or takes those that the index has for the same tokens.
+// Adds the full blocks at index i of the block tables to the prefix index, or replaces them by
+// indexed blocks with the same content.
 void KvCache::enter_index(Sequence& sequence, size_t i, int parent) {
   const size_t block_size = static_cast<size_t>(block_size_);
   const auto content = std::span(sequence.tokens).subspan(i * block_size, block_size);
-  // Own blocks are given up where the index has them, never left with others: reserve() made them
-  // this sequence's alone. So every full block is in the index, and its children find it there.
+  // If the index has an equal block, the sequence releases its own, which reserve() made exclusive
+  // to it. So every full block that a sequence holds is in the index, and its children find it
+  // there.
   const auto take_twin = [&](int group, int32_t& own, int twin) {
     pool(group).retain(twin);
     release_block(group, own);

@@ -1,4 +1,5 @@
-// KvCache::check_integrity: what kv_cache.h says always holds, recounted from the sequences up.
+// KvCache::check_integrity recounts all blocks from the sequences up and verifies the invariants of
+// kv_cache.h.
 
 #include <algorithm>
 #include <string>
@@ -20,7 +21,8 @@ std::string str(size_t n) { return std::to_string(n); }
 
 void KvCache::check_integrity() const {
   std::vector<std::vector<int>> holders;
-  std::vector<std::vector<bool>> is_written;  // by a reservation that is under way
+  // True for blocks that the current reservation writes to.
+  std::vector<std::vector<bool>> is_written;
   for (const Group& group : groups_) {
     holders.emplace_back(static_cast<size_t>(group.pool.total()), 0);
     is_written.emplace_back(holders.back().size(), false);
@@ -48,7 +50,7 @@ void KvCache::check_integrity() const {
   index_.check_integrity();
 }
 
-// Counts what the table of a sequence holds.
+// Verifies the block table of a sequence and counts its references to blocks.
 void KvCache::check_table(int seq_id, int group, std::vector<int>& holders,
                           std::vector<bool>& is_written) const {
   const Sequence& sequence = sequences_[static_cast<size_t>(seq_id)];

@@ -1,5 +1,5 @@
-// The sliding windows of KvCache's groups: finds the blocks that a sequence needs to continue,
-// takes them from the index, and frees the blocks that have left the window.
+// Handles the sliding windows of KvCache's groups: finds the blocks that a sequence needs to
+// continue, takes them from the index, and releases the blocks that have left the window.
 
 #include <algorithm>
 #include <string>
@@ -21,7 +21,7 @@ int KvCache::block_at(const Sequence& sequence, int group, int i) const {
   return mapping(group).block_of(sequence.tables[0].blocks[at]);
 }
 
-// Returns true if every group has the blocks that the token after the first n_tokens sees.
+// Returns true if every group has the blocks that are visible to the token at position n_tokens.
 bool KvCache::has_windows_at(const Sequence& sequence, int n_tokens) const {
   const int n_blocks = blocks_for(static_cast<size_t>(n_tokens));
   for (int group = 1; group < n_groups(); ++group) {
@@ -47,10 +47,10 @@ void KvCache::throw_window_gone(const char* argument, int seq_id, int n_tokens) 
                   "; take fewer, as seq_copyable says, and compute the rest");
 }
 
-// How many blocks of group 0, the first ones of a chain in the index, a sequence can start with:
-// every group has the mapped blocks that the next token sees.
+// Returns how many of the first blocks of `chain`, a chain of group 0 in the index, a sequence can
+// start with. After that many blocks, every group has the mapped blocks that the next token sees.
 size_t KvCache::n_usable(std::span<const int32_t> chain) {
-  std::ranges::fill(runs_, 0);  // mapped blocks that precede a position without a gap
+  std::ranges::fill(runs_, 0);  // runs_[group]: consecutive mapped blocks up to the current one
   int best = 0;
   for (int n = 1; n <= static_cast<int>(chain.size()); ++n) {
     bool is_usable = true;
@@ -65,8 +65,8 @@ size_t KvCache::n_usable(std::span<const int32_t> chain) {
   return static_cast<size_t>(best);
 }
 
-// Fills the tables of all groups but the first up to n_blocks, with what the token after n_tokens
-// sees of `from`, which has_windows_at there.
+// Extends the tables of all groups except group 0 to n_blocks with the blocks of `from` that are
+// visible to the token at position n_tokens. has_windows_at(from, n_tokens) must be true.
 void KvCache::hold_windows(Sequence& sequence, const Sequence& from, int n_tokens,
                            size_t n_blocks) {
   for (int group = 1; group < n_groups(); ++group) {
@@ -81,7 +81,8 @@ void KvCache::hold_windows(Sequence& sequence, const Sequence& from, int n_token
   }
 }
 
-// Holds again what was given back and is seen by the token after the first n_tokens.
+// Re-acquires released blocks that are visible to the token at position n_tokens, after the
+// sequence has been truncated to n_tokens.
 void KvCache::take_back(Sequence& sequence, int n_tokens) {
   const int n_blocks = blocks_for(static_cast<size_t>(n_tokens));
   for (int group = 1; group < n_groups(); ++group) {
@@ -96,8 +97,9 @@ void KvCache::take_back(Sequence& sequence, int n_tokens) {
   }
 }
 
-// Freed blocks are evicted first. They are useful only to a sequence that diverges from this one
-// here, or that returns to this position.
+// Releases the blocks that have left the window. They are evicted before other cached blocks,
+// because they are useful only to a sequence that diverges from this one here or returns to this
+// position.
 void KvCache::give_back(Sequence& sequence) {
   for (int group = 1; group < n_groups(); ++group) {
     Table& table = sequence.tables[static_cast<size_t>(group)];

@@ -1,9 +1,9 @@
-// Maps the blocks of group 0 to the blocks of a windowed group that hold the keys and values of the
-// same tokens, after the same tokens, for that group's layers.
+// KvGroupMapping maps each block of group 0 to the block of a windowed group that holds the keys
+// and values of the same tokens for that group's layers.
 //
-// The prefix index names the tokens of a block of group 0, so a windowed group needs no index of
-// its own: its blocks are found through the mapping, and are useless without the block of group 0.
-// A block of one group is mapped to at most one block of the other.
+// The prefix index identifies the tokens of a block of group 0. A windowed group therefore needs no
+// index of its own: its blocks are found through this mapping, and a block without a mapped block
+// of group 0 cannot be found. A block of one group is mapped to at most one block of the other.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +21,11 @@ class KvGroupMapping {
       : block_of_(static_cast<size_t>(n_full), kNone),
         full_of_(static_cast<size_t>(n_blocks), kNone) {}
 
-  // Return kNone for a block that is not mapped.
+  // block_of() and full_of() return kNone for a block that is not mapped.
   int block_of(int full) const { return block_of_[static_cast<size_t>(full)]; }
   int full_of(int block) const { return full_of_[static_cast<size_t>(block)]; }
 
-  // Maps two blocks to each other, neither of which is mapped yet.
+  // Maps two unmapped blocks to each other.
   void join(int full, int block) {
     block_of_[static_cast<size_t>(full)] = block;
     full_of_[static_cast<size_t>(block)] = full;
@@ -40,8 +40,8 @@ class KvGroupMapping {
   }
 
  private:
-  std::vector<int32_t> block_of_;  // (n_full)
-  std::vector<int32_t> full_of_;   // (n_blocks)
+  std::vector<int32_t> block_of_;  // (n_full): block of the windowed group, or kNone
+  std::vector<int32_t> full_of_;   // (n_blocks): block of group 0, or kNone
 };
 
 }  // namespace pb

@@ -9,7 +9,8 @@ int64_t blocks_of_window(int window, const LayerGroupLimits& limits) {
   const auto blocks_for = [&](int64_t positions) {
     return (positions + limits.block_size - 1) / limits.block_size;
   };
-  // The window - 1 positions before a token begin anywhere in a block.
+  // The window - 1 positions before a token may begin anywhere in a block, which takes one block
+  // more.
   const int64_t of_sequence = blocks_for(int64_t{window} - 1) + 1;
   const int64_t copied = 1;
   return limits.n_sequences * (of_sequence + copied) + blocks_for(limits.n_rows);
@@ -24,7 +25,7 @@ namespace {
 
 int wider(int window, int other) { return window == 0 || other == 0 ? 0 : std::max(window, other); }
 
-// Returns the place of the next layer of a group and adds the layer to the storage.
+// Appends the layer to the storage of its group and shape, and returns its place.
 LayerPlace next_place(LayerGroups& made, int group, const LayerKv& layer) {
   const auto fits = [&](const LayerStorage& storage) {
     return storage.group == group && storage.shape == layer.shape;
@@ -63,14 +64,14 @@ LayerGroups group_layers(std::span<const LayerKv> layers, const LayerGroupLimits
   const size_t last = made.groups.size() - 1;
   for (const LayerKv& layer : layers) {
     if (is_state(layer)) {
-      made.places.emplace_back();  // below
+      made.places.emplace_back();  // set at the end
       continue;
     }
     if (layer.read_from >= 0) {
       made.places.push_back(made.places[static_cast<size_t>(layer.read_from)]);
       continue;
     }
-    // The last group that sees as far.
+    // Chooses the last group whose window is at least as wide.
     size_t group = last;
     while (group > 0 && (layer.window == 0 || made.groups[group].window < layer.window)) --group;
     made.places.push_back(next_place(made, static_cast<int>(group), layer));

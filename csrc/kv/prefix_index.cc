@@ -11,8 +11,8 @@ namespace pb {
 
 namespace {
 
-// One step of the hash: the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014) over the
-// state so far and the next value.
+// Mixes the next value into the hash with the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA
+// 2014).
 uint64_t mix(uint64_t state, uint64_t value) {
   uint64_t z = (state ^ value) + 0x9E3779B97F4A7C15u;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
