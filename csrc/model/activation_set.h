@@ -1,5 +1,6 @@
-// Activations of one place in the model for weights of any dtype, and in any order of their inputs,
-// that it has there.
+// ActivationSet holds the activation buffers of one place in the model, one for each kind of input
+// that the matrices there need: weights of different dtypes may need differently rounded
+// activations, and a matrix may need its inputs in a permuted order.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +21,8 @@ class ActivationSet {
     which_.fill(kNone);
   }
 
-  // Makes those for weights of `dtype`, where those of another one do not serve. To be called for
-  // every dtype before of() is.
+  // Allocates activations for weights of `dtype`, unless activations that were allocated for
+  // another dtype serve both. Must be called for every dtype before of() is called.
   void add(DType dtype) {
     size_t& which = which_[static_cast<size_t>(dtype)];
     if (which != kNone) return;
@@ -31,7 +32,8 @@ class ActivationSet {
     all_.push_back(backend_->make_activations(max_rows_, cols_, dtype));
   }
 
-  // Makes those for products with w, likewise.
+  // Allocates activations for products with w, unless they exist. Must be called for every matrix
+  // before made_for() is called.
   void add(const Matrix& w) {
     add(w.dtype);
     if (w.order && !plain_.data) {
@@ -39,15 +41,15 @@ class ActivationSet {
     }
   }
 
-  // The activations for weights of `dtype`, which has been added.
+  // Returns the activations for weights of `dtype`, which must have been added.
   Activations& of(DType dtype) { return all_[which_[static_cast<size_t>(dtype)]]; }
 
-  // The activations in their original order, before permute(). They exist if a matrix with an order
-  // was added.
+  // Returns the activations in their original order, which are the input of permute(). They exist
+  // only if a matrix with an input order was added.
   Activations& plain() { return plain_; }
 
-  // Calls make(activations) for n_rows rows and returns them as products with w, which has been
-  // added, take them.
+  // Calls make(activations) to compute n_rows rows, permutes them if w has an input order, and
+  // returns the activations to multiply by w. w must have been added.
   template <typename Make>
   Activations& made_for(const Matrix& w, int n_rows, Make&& make) {
     Activations& out = of(w.dtype);
@@ -67,14 +69,16 @@ class ActivationSet {
   std::array<size_t, std::size(kAllDTypes)> which_{};
 };
 
-// The same for rows as wide as the layers have them there.
+// ActivationsByWidth holds one ActivationSet per row width, for places in the model where the
+// layers have rows of different widths.
 class ActivationsByWidth {
  public:
   ActivationsByWidth() = default;
   // Makes an empty set, for max_rows rows. `backend` must outlive this.
   ActivationsByWidth(Backend& backend, int max_rows) : backend_(&backend), max_rows_(max_rows) {}
 
-  // Makes those for products with w. To be called for every matrix before made_for().
+  // Allocates activations for products with w, unless they exist. Must be called for every matrix
+  // before made_for() is called.
   void add(const Matrix& w) {
     if (std::ranges::find(widths_, w.n_in) == widths_.end()) {
       widths_.push_back(w.n_in);
@@ -83,7 +87,7 @@ class ActivationsByWidth {
     at(w.n_in).add(w);
   }
 
-  // As of ActivationSet.
+  // See ActivationSet::made_for().
   template <typename Make>
   Activations& made_for(const Matrix& w, int n_rows, Make&& make) {
     return at(w.n_in).made_for(w, n_rows, make);
@@ -97,7 +101,7 @@ class ActivationsByWidth {
   Backend* backend_ = nullptr;
   int max_rows_ = 0;
   std::vector<int> widths_;
-  std::vector<ActivationSet> sets_;  // by width
+  std::vector<ActivationSet> sets_;  // parallel to widths_
 };
 
 }  // namespace pb

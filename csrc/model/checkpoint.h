@@ -1,4 +1,4 @@
-// The tensors of a checkpoint, handed out by name.
+// Checkpoint gives access to the tensors of a checkpoint by name.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace pb {
 
-// Hands out tensors by name, checks shapes, and remembers what has been used.
+// Looks tensors up by name, checks their shapes, and records which of them have been used.
 class Checkpoint {
  public:
   explicit Checkpoint(const TensorMap& tensors) : tensors_(tensors) {}
@@ -34,7 +34,7 @@ class Checkpoint {
     return view;
   }
 
-  // A bias that need not be there; then a view without data.
+  // Returns an optional bias: a view without data if the checkpoint has no such tensor.
   TensorView bias(const std::string& name, int64_t rows) {
     return has(name) ? get(name, rows, 1) : TensorView{};
   }

@@ -16,7 +16,8 @@ const T* pointer(const std::optional<T>& value) {
   return value ? &*value : nullptr;
 }
 
-// Scales q as Llama 4 does (`attn_scale`): less attention is lost to ever more positions.
+// Scales q by position as Llama 4 does (`attn_scale`), so that attention stays focused as the
+// number of positions grows.
 void scale_by_position(std::vector<float>& factors, const RopeConfig& rope) {
   for (size_t p = 0; p < factors.size(); ++p) {
     const auto contexts = static_cast<float>(p / static_cast<size_t>(rope.original_positions));
@@ -122,7 +123,7 @@ void Forward::entering_products(int n_rows, const std::optional<Norm>& norm, boo
   const std::optional<Norm> none;
   if (in_residual) backend_.norm_in_place(x_, n_rows, *norm);
   const std::optional<Norm>& entering = in_residual ? none : norm;
-  const Activations* made = nullptr;  // that lie as inputs do
+  const Activations* made = nullptr;  // set if it holds the inputs in their original order
   bool is_plain_made = false;
   for (const Products& products : all) {
     for (const Matrix& m : products.matrices) {
@@ -151,8 +152,8 @@ void Forward::leave_block(int n_rows, const Activations& out, const Matrix& w,
   }
 }
 
-// x += W_o attention(rope(W_qkv norm(x))), with a norm before, after, or both; with a gate
-// x += W_o (sigmoid(W_gate norm(x)) * attention(rope(W_qkv norm(x))))
+// Computes x += W_o attention(rope(W_qkv norm(x))), with a norm before, after, or both. With gated
+// attention: x += W_o (sigmoid(W_gate norm(x)) * attention(rope(W_qkv norm(x)))).
 void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const int rope = config_.layer_ropes[static_cast<size_t>(layer)];
@@ -192,7 +193,7 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
   leave_block(n_rows, attended, w.o, w.attn_post_norm);
 }
 
-// x += W_o gated_delta_net(W_qkv norm(x)), or W_o short_conv(W_in norm(x))
+// Computes x += W_o gated_delta_net(W_qkv norm(x)), or x += W_o short_conv(W_in norm(x)).
 void Forward::recurrent_block(int n_rows, int layer, ModelKv& kv) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerPlace place = kv.places[static_cast<size_t>(layer)];
@@ -218,9 +219,16 @@ void Forward::recurrent_block(int n_rows, int layer, ModelKv& kv) {
   leave_block(n_rows, out, w.o, {});
 }
 
-// x += W_down (act(W_gate norm(x)) * W_up norm(x)), or W_down act(W_up norm(x)); or experts; or
-// x += norm(norm(MLP) + norm(experts)); or x += experts + sigmoid(w norm(x)) MLP, or experts + MLP.
-// With parallel blocks, attention_block has computed the products of the norm before attention.
+// Computes the MLP, the experts, or both, depending on the layer:
+//   - gated MLP: x += W_down (act(W_gate norm(x)) * W_up norm(x))
+//   - plain MLP: x += W_down act(W_up norm(x))
+//   - experts: x += experts
+//   - experts beside an MLP: x += norm(norm(MLP) + norm(experts))
+//   - gated shared expert: x += experts + sigmoid(w norm(x)) MLP
+//   - shared expert without a gate: x += experts + MLP
+//
+// With parallel blocks, attention_block() has already computed gate and up from the norm before
+// attention.
 void Forward::mlp_block(int n_rows, int layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   if (w.experts && w.gate_up.empty()) return moe_->run(n_rows, w, normed_, x_);

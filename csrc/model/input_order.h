@@ -1,5 +1,5 @@
-// The order in which a matrix takes its inputs (TensorView::order), checked; and the tensors that
-// may be plain matrices only, refused where they are not.
+// Checks the order in which a matrix takes its inputs (TensorView::order), and refuses tensors that
+// must be plain, unquantised matrices.
 #pragma once
 
 #include "base/aligned_buffer.h"
@@ -7,18 +7,19 @@
 
 namespace pb {
 
-// Returns true if two tensors over one input take it in the same order.
+// Returns true if two tensors take their common input in the same order.
 bool same_order(const TensorView& a, const TensorView& b);
 
-// The order as PackedMatrix has it; empty where there is none. Throws kModelFormat, naming the
-// tensor, where it does not name every input once.
+// Returns the input order in the format of PackedMatrix, or an empty buffer if the tensor has none.
+// Throws kModelFormat, naming the tensor, if the order is not a permutation of the inputs.
 AlignedBuffer input_order(const TensorView& view);
 
-// Throws kModelFormat, naming the tensor, where it has an order: `what` takes inputs as they come.
+// Throws kModelFormat, naming the tensor, if the tensor has an input order. `what` names the use
+// that does not support one.
 void refuse_order(const TensorView& view, const char* what);
 
-// Throws kModelFormat, naming the tensor, where it is quantised or made on demand: `what` is read
-// number by number.
+// Throws kModelFormat, naming the tensor, if the tensor is quantised or made on demand. `what`
+// names the use that reads the tensor number by number.
 void refuse_blocks(const TensorView& view, const char* what);
 
 }  // namespace pb

@@ -1,4 +1,4 @@
-// The dtype that the matrices of a model are packed in.
+// Chooses the dtype in which the matrices of a model are packed.
 #pragma once
 
 #include <span>
@@ -7,11 +7,12 @@
 
 namespace pb {
 
-// Returns the dtype of the matrix that is made of a tensor if the user asks for `dtype`: a tensor
-// that keeps its own dtype keeps it as far as the backend can.
+// Returns the dtype of the matrix that is packed from a tensor if the user asks for `dtype`. A
+// tensor with keeps_dtype stays in its own dtype if the backend supports it natively.
 DType matrix_dtype(const TensorView& view, DType dtype, const Backend& backend);
 
-// Returns the dtype of matrices that must agree: that of all tensors, or int8 if they differ.
+// Returns a common dtype for matrices that must have the same one: the dtype of all tensors, or
+// int8 if their dtypes differ.
 DType common_dtype(std::span<const TensorView> views, DType dtype, const Backend& backend);
 
 }  // namespace pb

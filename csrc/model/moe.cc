@@ -60,7 +60,8 @@ void Moe::compute(int n_rows, const LayerWeights& layer, const Norm& router_norm
   const Experts& experts = *layer.experts;
   const Matrix& router = *layer.router;
   const int n_pairs = n_rows * config_.moe.n_experts_per_row;
-  // A choice of experts is not continuous: inputs that were rounded would often flip it.
+  // The router gets inputs that are not rounded: the choice of experts is discontinuous, and
+  // rounding would often change it.
   Activations& of_router = normed.of(router.dtype);
   backend_.norm(x, {.n = n_rows}, router_norm, of_router);
   backend_.matmul(of_router, n_rows, router, router_logits_, Store::kSet);

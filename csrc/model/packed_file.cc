@@ -8,8 +8,8 @@
 namespace pb {
 namespace {
 
-constexpr size_t kLine = Hash64::kBlock;    // what buffers are aligned to
-constexpr size_t kChunk = size_t{4} << 20;  // what a thread checks or copies at a time
+constexpr size_t kLine = Hash64::kBlock;    // alignment of buffers
+constexpr size_t kChunk = size_t{4} << 20;  // bytes that a thread checks or copies at a time
 constexpr size_t kLeaveFree = size_t{1} << 30;
 constexpr std::array<char, 8> kMagic = {'P', 'B', 'P', 'A', 'C', 'K', 'E', 'D'};
 constexpr uint32_t kByteOrder = 0x01020304;
@@ -19,8 +19,8 @@ struct Header {
   uint32_t byte_order = kByteOrder;
   uint32_t version = kPackedFileVersion;
   uint64_t payload_bytes = 0;
-  uint64_t payload_hash = 0;  // of the hashes of its chunks
-  uint64_t header_hash = 0;   // of the header with 0 here
+  uint64_t payload_hash = 0;  // hash of the hashes of the chunks
+  uint64_t header_hash = 0;   // hash of the header in which this field is 0
   uint64_t key_bytes = 0;
   std::array<char, kMostKeyBytes> key{};
   std::array<char, 48> unused{};
@@ -95,7 +95,7 @@ void PackedReader::check(const std::string& key) const {
   const bool is_ours = header.magic == kMagic && header.byte_order == kByteOrder &&
                        header.version == kPackedFileVersion;
   if (!is_ours) throw PackedFileError{"is no file of packed weights of this version"};
-  // Every field but the hash is known beforehand, so the header is compared as a whole.
+  // Every field except the payload hash is known in advance, so the header is compared as a whole.
   const size_t payload_bytes = bytes.size() - sizeof(Header);
   const Header expected = header_for(key, payload_bytes, header.payload_hash);
   if (std::memcmp(&header, &expected, sizeof(Header)) != 0) {
@@ -135,7 +135,7 @@ PackedWriter::PackedWriter(const std::string& path, const std::string& key, size
     file_.give_up("needs " + std::to_string(expected / kMB) + " MB and the file system has " +
                   std::to_string(file_.room() / kMB) + " MB left");
   }
-  file_.write(bytes_of(Header{}));  // the place of the header, which is known at the end
+  file_.write(bytes_of(Header{}));  // reserves space for the header, which commit() writes
 }
 
 void PackedWriter::put(const AlignedBuffer& buffer) {

@@ -1,10 +1,11 @@
-// Packed weights in a file: packed and written at one start of the engine, mapped at the next.
+// A file of packed weights: the engine packs and writes them at one start and maps the file at the
+// next.
 //
-// A header of one page, then the buffers one after the other, each on a cache line. The file holds
-// no offsets and no sizes of its parts, so that none can be wrong: writer and reader take the same
-// walk over the weights, the reader with the sizes that shapes and layout demand. A header that is
-// not exactly the expected one, a checksum that differs or a walk that does not end where the file
-// does means that the weights are packed anew.
+// The file consists of a header of one page and the buffers one after the other, each aligned to a
+// cache line. The file holds no offsets or sizes of its parts, so none can be wrong: writer and
+// reader visit the weights in the same order, and the reader computes the sizes from the shapes and
+// the packed layout. If the header is not exactly the expected one, a checksum differs, or the
+// weights do not end at the end of the file, the weights are packed again from the checkpoint.
 #pragma once
 
 #include <cstddef>
@@ -23,30 +24,31 @@
 
 namespace pb {
 
-// Why a file cannot be used. Caught where weights are loaded, never further up.
+// Explains why a file cannot be used. load_weights() catches it and packs the weights again.
 struct PackedFileError {
   std::string problem;
 };
 
 inline constexpr size_t kMostKeyBytes = 4000;
-inline constexpr uint32_t kPackedFileVersion = 1;  // of header and padding
+inline constexpr uint32_t kPackedFileVersion = 1;  // version of header and padding
 
 class PackedReader {
  public:
-  // Maps the file and checks all of it, on n_threads threads. Returns nullopt without a file.
-  // Throws PackedFileError for one that is not whole, not this user's or not what `key` describes.
+  // Maps the file and verifies its header and checksums on n_threads threads. Returns nullopt if
+  // there is no file. Throws PackedFileError if the file is incomplete, belongs to another user or
+  // does not match `key`.
   static std::optional<PackedReader> open(const std::string& path, const std::string& key,
                                           int n_threads);
 
-  // Returns the next `bytes` of the walk. Throws PackedFileError where the file has fewer.
+  // Returns the next buffer, which has `bytes` bytes. Throws PackedFileError if fewer are left.
   AlignedBuffer take(size_t bytes);
-  // Reads the flag that put_flag() wrote.
+  // Reads a flag that put_flag() wrote.
   bool take_flag() { return *take(1).as<std::byte>() != std::byte{0}; }
-  // Throws PackedFileError where the file has more.
+  // Throws PackedFileError if the file has bytes left.
   void expect_end() const;
 
-  // True if the buffers are parts of the mapped file. Otherwise they are copies in huge pages,
-  // because reading weights from small pages costs a fifth of the memory's bandwidth.
+  // Returns true if the buffers are parts of the mapped file. Otherwise they are copies in huge
+  // pages, because reading weights from small pages costs a fifth of the memory bandwidth.
   bool is_mapped() const { return is_mapped_; }
 
  private:
@@ -61,11 +63,11 @@ class PackedReader {
 
 class PackedWriter {
  public:
-  // expected: bytes that put() will be given in all, about. No file is begun that would leave the
-  // file system nearly full.
+  // Begins a file, unless it would leave the file system nearly full. `expected` is the approximate
+  // total size in bytes of the buffers that put() will write.
   PackedWriter(const std::string& path, const std::string& key, size_t expected);
 
-  // Writes the next buffer of the walk. Does nothing after a failure.
+  // Writes the next buffer. Does nothing after a failure.
   void put(const AlignedBuffer& buffer);
   void put_flag(bool flag);
   void commit();

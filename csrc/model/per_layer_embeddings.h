@@ -1,5 +1,5 @@
-// Inputs of layers: a second embedding of each token, of which every layer takes a part of its own
-// (Gemma 3n and 4, where they are called per-layer embeddings).
+// Per-layer embeddings (Gemma 3n and 4): a second embedding of each token that is divided into one
+// part per layer. Each part is an additional input of its layer.
 #pragma once
 
 #include "config/config.h"
@@ -11,18 +11,21 @@ namespace pb {
 
 class PerLayerEmbeddings {
  public:
-  // Allocates all buffers, for passes of max_rows rows. `config`, `weights`, which have
-  // per_layer_embeddings, and `backend` must outlive this.
+  // Allocates all buffers for passes of max_rows rows. `config`, `weights` and `backend` must
+  // outlive this object, and `weights` must have per_layer_embeddings.
   PerLayerEmbeddings(const ModelConfig& config, const Weights& weights, Backend& backend,
                      int max_rows);
 
-  // Makes the inputs of all layers: (scale * E[token] + norm(W x / sqrt(hidden))) / sqrt(2), the
-  // norm being of each layer's part. `rounded` has a place for the dtype of W.
-  // x (n_rows, hidden) f32: the embedding
+  // Computes the inputs of all layers: (scale * E[token] + norm(W x / sqrt(hidden))) / sqrt(2). The
+  // norm is applied to each layer's part separately. `rounded` must have activations for W.
+  //
+  // x: (n_rows, hidden) f32, the token embeddings
   void make(int n_rows, const Buffer& x, ActivationSet& rounded);
 
-  // x = (x + norm(W_proj (act(W_gate x) * input of the layer))) * scale of the layer. `rounded` has
-  // a place for the dtype of W_gate.  x, out (n_rows, hidden) f32: out is scratch
+  // Computes x = (x + norm(W_proj (act(W_gate x) * input of the layer))) * scale of the layer.
+  // `rounded` must have activations for W_gate.
+  //
+  // x, out: (n_rows, hidden) f32; `out` is scratch
   void add(int n_rows, int layer, Buffer& x, ActivationSet& rounded, Buffer& out);
 
  private:

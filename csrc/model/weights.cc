@@ -10,7 +10,8 @@
 namespace pb {
 namespace {
 
-// Heads have sizes that the backend has attention, and the gated delta rule, for.
+// Throws kConfig if the backend does not support the model's head sizes in attention or in
+// GatedDeltaNet.
 void check_heads(const ModelConfig& config, Backend& backend) {
   const int key_dim = config.gated_delta_net.key_dim;
   if (!config.recurrent_layers.empty() && key_dim > backend.recurrent().max_key_dim()) {

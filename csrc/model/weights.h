@@ -1,6 +1,6 @@
 // The weights of a model, packed by a backend and named as in the papers.
 //
-// Each tensor is checked for presence and shape where it is used; nothing is guessed.
+// The presence and shape of each tensor are checked where it is used; nothing is guessed.
 #pragma once
 
 #include <cstdint>
@@ -26,40 +26,42 @@ namespace pb {
 //   final_norm.{weight,bias} · head.weight
 using TensorMap = std::map<std::string, TensorView>;
 
-// Matrices over one input, whose outputs lie side by side: one where their dtypes allow it.
+// Matrices over the same input whose outputs are columns of the same rows. Weights with the same
+// dtype and input order are combined into one matrix.
 using Matrices = std::vector<Matrix>;
 
-// The place of packed weights between two starts.
+// Locates the cache file that keeps packed weights from one start to the next.
 struct WeightsCache {
-  std::string directory;  // that exists; empty = nowhere
-  std::string name;       // of the model, which the file's name begins with
-  std::string key;        // of the checkpoint's contents, and of the code that read it
+  std::string directory;  // an existing directory; empty = no cache
+  std::string name;       // name of the model, with which the file name begins
+  std::string key;        // identifies the checkpoint's contents and the code that read it
 };
 
-// The use that a start made of the cache.
+// Describes how a start used the cache.
 struct CacheUse {
   std::string state = "off";  // "off" | "mapped" | "copied" | "written" | "failed"
-  std::string problem;        // what went wrong on the way, for a warning; the weights are whole
+  std::string problem;        // what failed, for a warning; the weights are complete nevertheless
 };
 
 struct LoadOptions {
   WeightsCache cache;
-  // Called with the bytes of the checkpoint that are packed by now, and with all of them. It may
-  // throw, which ends the load.
+  // Called with the number of bytes of the checkpoint that are packed so far, and the total number
+  // of bytes. An exception of this function ends the load.
   std::function<void(int64_t done, int64_t total)> progress;
 };
 
-// The experts of a layer.
+// The packed experts of a layer.
 struct Experts {
-  ExpertMatrices gate_up;  // of (2 moe.intermediate, hidden): gate, then up
-  ExpertMatrices down;     // of (hidden, moe.intermediate)
+  ExpertMatrices gate_up;  // each (2 moe.intermediate, hidden): gate, then up
+  ExpertMatrices down;     // each (hidden, moe.intermediate)
 };
 
 // The weights from which per-layer embeddings are computed.
 struct PerLayerEmbeddingTables {
   Matrix embedding;  // (vocab, n_layers * per_layer_embedding_size)
   Matrix proj;       // (n_layers * per_layer_embedding_size, hidden)
-  Norm norm;  // (per_layer_embedding_size), of each layer's part of the projection, and of the sum
+  // (per_layer_embedding_size): norm of each layer's part of the projection; scales the sum too
+  Norm norm;
 };
 
 struct LayerWeights {
@@ -67,7 +69,7 @@ struct LayerWeights {
 #include "model/layer_weights.def"
 #undef PB_LAYER_WEIGHT
 
-  // Calls visit(member) for each of them.
+  // Calls visit(member) for each member.
   template <typename Visit>
   void visit(Visit&& visit) const {
 #define PB_LAYER_WEIGHT(type, member, condition, ...) visit(member);
@@ -86,21 +88,22 @@ struct Weights {
 
   CacheUse cache;
 
-  // Calls visit(matrix) for each of them.
+  // Calls visit(matrix) for each matrix.
   void for_each_matrix(FunctionRef<void(const Matrix&)> visit) const;
-  // The dtypes of the matrices, that of the most elements first.
+  // Returns the dtypes of the matrices in descending order of their number of elements.
   std::vector<DType> dtypes() const;
   const Matrix& output_head() const { return head ? *head : token_embedding; }
-  size_t bytes() const;  // that the weights occupy
+  size_t bytes() const;  // returns the memory that the weights occupy
 };
 
-// Packs `tensors` for `backend` with matrices in `dtype`, or takes them packed from the cache;
-// norms stay f32. Matrices of tensors that keep their dtype are in that, where the backend can mix
-// them. Pages of mapped files are dropped as they have been read. Throws kModelFormat
-// naming the tensor where one is missing, has another shape than `config` says, holds a number that
-// is not finite, or is of no use to this model; what is wrong with the cache is never thrown.
-// Throws kConfig for heads of a size that the backend has no attention, or no gated delta rule,
-// for.
+// Packs `tensors` for `backend` with matrices in `dtype`, or reads the packed weights from the
+// cache. Norms stay f32. Matrices from tensors with keeps_dtype stay in their own dtype if the
+// backend supports it natively. Pages of mapped files are dropped once they have been read.
+//
+// Throws kModelFormat, naming the tensor, if a tensor is missing, has another shape than `config`
+// specifies, contains a number that is not finite, or is not used by this model. Throws kConfig if
+// the backend does not support the model's head sizes in attention or in GatedDeltaNet. Problems
+// with the cache are never thrown.
 Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
                      Backend& backend, const LoadOptions& options = {});
 

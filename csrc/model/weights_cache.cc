@@ -24,7 +24,7 @@ std::string cache_key(const WeightsCache& cache, const TensorMap& tensors, DType
                       const Backend& backend) {
   std::string key = cache.key + " dtype=" + dtype_name(dtype) + " layout=" + backend.layout() +
                     " file=" + std::to_string(kPackedFileVersion);
-  std::string kept;  // what tensors have of their own
+  std::string kept;  // dtypes and input orders of tensors that differ from the default
   for (const auto& [name, view] : tensors) {
     const DType own = matrix_dtype(view, dtype, backend);
     if (own != dtype) kept += name + " " + dtype_name(own) + "\n";

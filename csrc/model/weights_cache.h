@@ -1,4 +1,4 @@
-// The file of packed weights in a WeightsCache, and its key.
+// Computes the key and the path of the cache file of packed weights in a WeightsCache.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,14 @@
 
 namespace pb {
 
-// Returns a text of everything that the bytes of packed weights depend on.
+// Returns a text that contains everything on which the bytes of packed weights depend.
 std::string cache_key(const WeightsCache& cache, const TensorMap& tensors, DType dtype,
                       const Backend& backend);
 
-// The file of the weights with that key.
+// Returns the path of the file for the weights with that key.
 std::string cache_path(const WeightsCache& cache, const std::string& key);
 
-// Returns the bytes of all matrices once they are packed.
+// Returns the total size in bytes of all matrices once they are packed.
 size_t packed_bytes(const TensorMap& tensors, DType dtype, const Backend& backend);
 
 }  // namespace pb

@@ -1,4 +1,4 @@
-// Facts about loaded weights: their matrices, element types and bytes.
+// Computes facts about loaded weights: their matrices, dtypes and sizes.
 
 #include <algorithm>
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace {
 
 using VisitMatrix = FunctionRef<void(const Matrix&)>;
 
-// Calls visit(matrix) for each matrix of a weight.
+// Calls visit(matrix) for each matrix that the weight contains.
 void visit_matrices(const Matrix& m, VisitMatrix visit) {
   if (m.n_out > 0) visit(m);
 }
@@ -30,7 +30,7 @@ void visit_matrices(const Norm&, VisitMatrix) {}
 void visit_matrices(const Vector&, VisitMatrix) {}
 void visit_matrices(const Xielu&, VisitMatrix) {}
 
-// The bytes of a weight without those of its matrices.
+// Returns the size in bytes of a weight without its matrices.
 size_t bytes_beside(const Norm& n) { return n.weight.values.bytes() + n.bias.values.bytes(); }
 size_t bytes_beside(const Vector& v) { return v.values.bytes(); }
 size_t bytes_beside(const Experts& e) { return e.gate_up.table.bytes() + e.down.table.bytes(); }

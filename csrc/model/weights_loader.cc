@@ -38,11 +38,12 @@ class WeightsLoader {
     const int hidden = config_.hidden_size;
     Weights w;
     w.token_embedding = table("token_embedding", config_.vocab_size, hidden);
-    // Early: while a matrix is packed it is in memory twice, and this may be the largest.
+    // The head is packed early: a matrix is in memory twice while it is packed, and the head may be
+    // the largest one.
     if (checkpoint_.has("head.weight")) {
       w.head = linear("", "head", config_.vocab_size, hidden);
     }
-    if (config_.learned_positions()) {  // small, and no product: not worth quantising
+    if (config_.learned_positions()) {  // too small to be worth quantising
       w.position_embedding = table("position_embedding", config_.max_position_embeddings, hidden,
                                    is_quantised(dtype_) ? DType::kF32 : dtype_);
     }
@@ -82,7 +83,7 @@ class WeightsLoader {
   if (condition) w.member = __VA_ARGS__;
 #include "model/layer_weights.def"
 #undef PB_LAYER_WEIGHT
-    if (c.layer_scales) {  // a factor of the last sum of the layer
+    if (c.layer_scales) {  // the factor is applied to the last sum of the layer
       Norm& last = w.input_post_norm ? *w.input_post_norm : *w.mlp_post_norm;
       last.sum_scale = scalar(at + "output_scale.weight");
     }
@@ -91,7 +92,8 @@ class WeightsLoader {
 
   bool has(const std::string& name) const { return checkpoint_.has(name); }
 
-  // Rows of q alone are as wide as those of q, k and v, so that attention reads one layout.
+  // If a layer has only q, its rows are as wide as those of q, k and v together, so that attention
+  // reads a single layout.
   Matrices attention_inputs(const std::string& at, const LayerShape& shape) {
     const int hidden = config_.hidden_size;
     const int q_size = config_.n_heads * shape.head_dim, kv_size = shape.kv_size();
@@ -103,7 +105,8 @@ class WeightsLoader {
     return q;
   }
 
-  // The gates, b and a, are f32: every row multiplies the state by numbers computed from them.
+  // The gates, b and a, are f32, because every row multiplies the state by numbers computed from
+  // them.
   Matrices gated_delta_net_inputs(const std::string& block) {
     const GatedDeltaNetShape& gated_delta_net = config_.gated_delta_net;
     const int hidden = config_.hidden_size, n_heads = gated_delta_net.n_value_heads;
@@ -120,7 +123,7 @@ class WeightsLoader {
     return all;
   }
 
-  // By tap, then by channel: the checkpoint's, turned round.
+  // Transposes the checkpoint's (channel, tap) weights to (tap, channel).
   Vector convolution(const std::string& prefix, int n_channels, int n_taps) {
     const TensorView& view = checkpoint_.get(prefix + "convolution", n_channels, n_taps);
     refuse_blocks(view, "a convolution");
@@ -136,7 +139,8 @@ class WeightsLoader {
         table("per_layer_embeddings.embedding", config_.vocab_size, config_.n_layers * size);
     tables.proj =
         linear("per_layer_embeddings.", "proj", config_.n_layers * size, config_.hidden_size);
-    // The projection is divided by sqrt(hidden), which its norm sees in the epsilon alone.
+    // The projection is divided by sqrt(hidden). The norm cancels this factor except in its
+    // epsilon, so only the epsilon is scaled here.
     tables.norm = norm("per_layer_embeddings.norm", size);
     tables.norm.eps *= static_cast<float>(config_.hidden_size);
     tables.norm.sum_scale = std::sqrt(0.5f);
@@ -151,13 +155,13 @@ class WeightsLoader {
     return matrix(router, bias, DType::kF32);
   }
 
-  // All experts of a layer have one dtype in gate and up, and one in down: int8 where tensors that
-  // keep theirs differ.
+  // Packs the experts of a layer. All gates and ups have one dtype, and all downs have one dtype:
+  // int8 if tensors with keeps_dtype differ.
   Experts experts(const std::string& prefix) {
     const int hidden = config_.hidden_size;
     const int inner = config_.moe.intermediate_size;
     std::vector<TensorView> gates_ups, downs;                // weights
-    std::vector<TensorView> gates_ups_biases, downs_biases;  // empty views where there are none
+    std::vector<TensorView> gates_ups_biases, downs_biases;  // views without data if there are none
     for (int i = 0; i < config_.moe.n_experts; ++i) {
       const std::string expert = prefix + "experts." + std::to_string(i) + ".";
       gates_ups.push_back(checkpoint_.get(expert + "gate.weight", inner, hidden));
@@ -188,8 +192,8 @@ class WeightsLoader {
     return e;
   }
 
-  // Several weights over one input, stacked: neighbours of the same dtype and order into one
-  // product.
+  // Packs several weights over the same input. Neighbours with the same dtype and input order are
+  // combined into one matrix, so that one product computes them.
   Matrices stacked(const std::string& prefix, std::initializer_list<Part> parts, int n_in) {
     std::vector<TensorView> weights;
     std::vector<TensorView> biases;
@@ -221,7 +225,7 @@ class WeightsLoader {
     return std::move(stacked(prefix, {{name, n_out}}, n_in)[0]);
   }
 
-  // A vector as a matrix of one row, f32.
+  // Packs a vector as an f32 matrix of one row.
   Matrix row_of(const std::string& name, int size) {
     TensorView view = checkpoint_.get(name, size, 1);
     std::swap(view.rows, view.cols);
@@ -241,13 +245,14 @@ class WeightsLoader {
 
   DType dtype_of(const TensorView& view) const { return matrix_dtype(view, dtype_, backend_); }
 
-  // Makes one matrix of parts that have the same order.
+  // Packs one matrix from parts that have the same input order.
   Matrix matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                 DType dtype) {
     PackedMatrix packed =
         reader_ != nullptr ? packed_before(parts, biases, dtype) : packed_now(parts, biases, dtype);
     if (writer_ != nullptr) {
-      if (backend_.compresses(dtype)) writer_->put_flag(packed.compressed);  // decides its size
+      // The flag determines the packed size.
+      if (backend_.compresses(dtype)) writer_->put_flag(packed.compressed);
       writer_->put(packed.packed);
       writer_->put(packed.bias);
     }
@@ -284,9 +289,9 @@ class WeightsLoader {
     return m;
   }
 
-  // A tensor is where it belongs: its place in the checkpoint is not needed any more.
+  // Records that a tensor is loaded: reports progress and drops its pages of the checkpoint.
   void have(const TensorView& view) {
-    if (view.data == nullptr && !view.make) return;  // a bias that is not there
+    if (view.data == nullptr && !view.make) return;  // an absent bias
     drop_mapped_pages(view.pages);
     done_ += view.bytes;
     if (progress_) progress_(done_, total_);
@@ -306,7 +311,8 @@ class WeightsLoader {
     return value;
   }
 
-  // A checkpoint has the logarithms of e^alpha_p - 1 and of e^(alpha_n - beta) - 1.
+  // The checkpoint stores log(e^alpha_p - 1) and log(e^(alpha_n - beta) - 1); softplus() inverts
+  // them.
   Xielu xielu(const std::string& prefix) {
     const double beta = scalar(prefix + "beta");
     return {.alpha_p = static_cast<float>(softplus(scalar(prefix + "alpha_p"))),
@@ -315,10 +321,10 @@ class WeightsLoader {
             .eps = scalar(prefix + "eps")};
   }
 
-  // Returns log(1 + e^x). e^-|x| does not overflow.
+  // Returns log(1 + e^x). The argument of exp() is -|x|, so that exp() does not overflow.
   static double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 
-  // A norm without a weight in the checkpoint.
+  // Makes a norm that has no weight in the checkpoint: all its weights are 1.
   Norm norm_of_ones(int size) {
     Norm n;
     n.eps = config_.norm_eps;

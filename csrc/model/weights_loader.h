@@ -1,4 +1,4 @@
-// The walk over all weights of a model, behind load_weights().
+// Loads all weights of a model in a fixed order; load_weights() is built on it.
 #pragma once
 
 #include "model/packed_file.h"
@@ -6,9 +6,10 @@
 
 namespace pb {
 
-// Takes every weight of the model from `tensors`, in a fixed order. Matrices come from `reader`
-// unless it is null, else the backend packs them. Unless `writer` is null, the packed matrices are
-// written to it. Throws as load_weights() does, and PackedFileError where the reader does.
+// Loads every weight of the model from `tensors` in a fixed order. If `reader` is not null, it
+// provides the packed matrices; otherwise the backend packs them. If `writer` is not null, the
+// packed matrices are written to it. Throws as load_weights() does, and PackedFileError if the
+// reader does.
 Weights walk_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
                      Backend& backend, const LoadOptions& options, PackedReader* reader,
                      PackedWriter* writer);
