@@ -27,7 +27,7 @@ void check_field(const std::string& field, int value, FieldRange range) {
   check_range(field, value, static_cast<int>(range.low), static_cast<int>(range.high));
 }
 
-// Ranges of floats have no upper end.
+// Checks the lower end of the range only, because ranges of floats have no upper end.
 void check_field(const std::string& field, float value, FieldRange range) {
   const double low = range.low;
   if (std::isfinite(value) && (range.excludes_low ? value > low : value >= low)) return;
@@ -38,9 +38,11 @@ void check_field(const std::string& field, float value, FieldRange range) {
 }
 
 template <typename T>
-void check_field(const std::string&, const T&, FieldRange) {}  // bool, names and choices
+// Bools, names and choices have no range.
+void check_field(const std::string&, const T&, FieldRange) {}
 
-// Checks the range of every scalar field of `part`, whose names begin with `prefix` in messages.
+// Checks the range of every scalar field of `part`. In messages, `prefix` precedes the name of a
+// field.
 template <typename Part>
 void check_fields(const Part& part, const std::string& prefix = "") {
   Part::visit_fields(part, [&](const auto& field, const auto& value) {
@@ -79,7 +81,8 @@ void check_heads(const LayerShape& shape, int n_heads, const std::string& prefix
   }
 }
 
-// A layer may read the KV of an earlier layer that has its own, the same heads and the same window.
+// Checks that a layer without its own KV reads the KV of an earlier layer, which has its own KV and
+// the same KV heads and sliding window.
 void check_kv_layer(const ModelConfig& c, int layer) {
   const LayerShape shape = c.shape(layer);
   check_range("layer_shapes.kv_layer", shape.kv_layer, -1, layer - 1);
@@ -106,7 +109,8 @@ void check_layer_shapes(const ModelConfig& c) {
   }
 }
 
-// Per-layer embeddings and scales need norms after the blocks.
+// Checks that layer scales and per-layer embeddings are used with post-norm, and that the norm of
+// values is RMSNorm.
 void check_post_norm_parts(const ModelConfig& c) {
   if (c.value_norm && c.norm != NormKind::kRms) {
     refuse("value_norm", "true", "false where norm is 'layer'");
@@ -131,7 +135,8 @@ void check_experts(const MoeConfig& moe, int n_layers, bool gated_mlp) {
   }
 }
 
-// The output of experts instead of an MLP is added without a norm, that of experts beside one with.
+// Checks that experts have a post-norm if and only if they are beside an MLP. The output of experts
+// that replace the MLP is added to the residual stream without a norm.
 void check_norms_of_experts(const ModelConfig& c) {
   if (c.moe.n_experts == 0) return;
   if (!c.pre_norm) refuse("pre_norm", "false", "true with experts");
@@ -140,7 +145,8 @@ void check_norms_of_experts(const ModelConfig& c) {
          "true with experts beside an MLP, and false with experts instead of it");
 }
 
-// Attention and MLP in parallel are those of plain decoder blocks.
+// Checks that parallel attention and MLP are used in plain decoder blocks only: causal, pre-norm
+// alone, without recurrent layers or experts.
 void check_parallel_blocks(const ModelConfig& c) {
   if (!c.parallel_blocks) return;
   const bool is_plain = c.causal && c.pre_norm && !c.post_norm && c.recurrent_layers.empty() &&
@@ -150,7 +156,8 @@ void check_parallel_blocks(const ModelConfig& c) {
          "false but in decoders with a norm before each block alone, and without experts");
 }
 
-// xIELU has numbers of each layer, and no gate.
+// Checks that xIELU is used in MLPs without a gate only. It has learned parameters for the MLP of
+// each layer, and none for the gate of per-layer embeddings.
 void check_activation(const ModelConfig& c) {
   if (c.activation != Activation::kXielu) return;
   if (!c.gated_mlp && c.per_layer_embedding_size == 0) return;

@@ -1,4 +1,5 @@
-// The declaration of the scalar fields of a configuration by rows (config_fields.def).
+// The macros and types by which rows of config_fields.def declare the scalar fields of a
+// configuration.
 #pragma once
 
 #include <array>
@@ -7,18 +8,20 @@
 
 namespace pb {
 
-// The names of the values that a field of type T may have, in the order of the enumeration.
+// The names of the values of an enumeration T, in the order of the enumeration. Empty for other
+// types.
 template <typename T>
 inline constexpr std::array<const char*, 0> kChoices{};
 
-// The numbers that a field may have. A float must also be finite.
+// The range of the numbers that a field may have. A float must also be finite.
 struct FieldRange {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool excludes_low = false;
 };
 
-// A row of config_fields.def. `fallback` is the default; none = the field is required.
+// A row of config_fields.def. `fallback` is the default value; it is empty if the field is
+// required.
 template <typename T>
 struct ConfigField {
   const char* name;
@@ -27,7 +30,7 @@ struct ConfigField {
   const char* meaning;
 };
 
-// The default of a field that Python must set.
+// Stands for the default value of a field that has none, because Python must set the field.
 struct Required {
   template <typename T>
   constexpr operator T() const {
@@ -36,7 +39,7 @@ struct Required {
 };
 inline constexpr Required required;
 
-// The words of config_fields.def for ranges.
+// The names that config_fields.def uses for ranges.
 namespace config_rows {
 
 inline constexpr FieldRange any = {};
@@ -59,8 +62,8 @@ std::optional<T> fallback_of(Required) {
 #define PB_VISIT_FIELD(type, name, fallback, range, meaning) \
   visit(ConfigField<type>{#name, fallback_of<type>(fallback), range, meaning}, self.name);
 
-// Declares the members of a struct by its rows, and a function that calls
-// visit(const ConfigField<T>&, T& member of `self`) for each.
+// Declares the members of a struct from its rows. Also declares visit_fields(), which calls
+// visit(const ConfigField<T>&, T& member of `self`) for each row.
 #define PB_CONFIG_FIELDS(ROWS)                          \
   ROWS(PB_DECLARE_FIELD)                                \
   template <typename Self, typename Visit>              \
