@@ -1,4 +1,5 @@
-// Element types of tensors and matrices: plain numbers, and the weight formats (formats/list.h).
+// The element types of tensors and matrices: f32, bf16, f16 and the weight formats
+// (formats/list.h).
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ inline constexpr DType kAllDTypes[] = {DType::kF32, DType::kBF16, DType::kF16,
                                        PB_FORMATS(PB_CONSTANT)};
 #undef PB_CONSTANT
 
-// The DType of a format's struct.
+// The DType constant of a format's struct.
 template <typename Format>
 inline constexpr DType kDTypeOf = DType::kF32;
 #define PB_DTYPE_OF(constant, name, Format) \
@@ -29,7 +30,7 @@ PB_FORMATS(PB_DTYPE_OF)
 
 constexpr bool is_quantised(DType t) { return t > DType::kF16; }
 
-// visit(Format()) of the format's struct of `t`, which is quantised.
+// Returns visit(Format()) for the struct of the format `t`, which must be quantised.
 template <typename Visit>
 constexpr auto with_format(DType t, Visit&& visit) {
   switch (t) {
@@ -39,20 +40,21 @@ constexpr auto with_format(DType t, Visit&& visit) {
     PB_FORMATS(PB_CASE)
 #undef PB_CASE
     default:
-      return visit(Int8());  // unreachable: plain numbers have no format
+      return visit(Int8());  // unreachable: f32, bf16 and f16 have no struct
   }
 }
 
-// True if nothing is rounded to `t`: a matrix is of it only if its tensors are.
+// True if numbers are never rounded to the format `t`, so that a matrix has it only if its tensors
+// do.
 constexpr bool is_native_only(DType t) {
   return is_quantised(t) && with_format(t, [](auto format) { return format.kNativeOnly; });
 }
-// True if an int8 matrix holds all numbers of groups of `t`.
+// True if an int8 matrix represents the numbers of every group of `t` exactly.
 constexpr bool int8_holds(DType t) {
   return is_quantised(t) && with_format(t, [](auto format) { return format.kInt8Holds; });
 }
 
-// Elements of a block of a quantised dtype, and its bytes in a file.
+// The number of elements in a block of a quantised dtype, and the bytes of the block in a file.
 constexpr int block_elements(DType t) {
   return with_format(t, [](auto format) { return format.kElements; });
 }
@@ -63,7 +65,7 @@ constexpr bool in_super_blocks(DType t) {
   return is_quantised(t) && block_elements(t) == kSuperBlock;
 }
 
-// Bytes of a number that is not quantised.
+// The bytes of a number of a dtype that is not quantised.
 constexpr size_t dtype_size(DType t) { return t == DType::kF32 ? 4 : 2; }
 
 constexpr const char* dtype_name(DType t) {

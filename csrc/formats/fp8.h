@@ -1,6 +1,7 @@
-// fp8: numbers of 8 bits (e4m3) in blocks of kFp8Block neighbours with an f32 scale.
+// fp8: 8-bit floating-point numbers (e4m3) in blocks of kFp8Block consecutive elements with an f32
+// scale.
 //
-// https://arxiv.org/abs/2209.05433. Bytes 0x7f and 0xff are no numbers; there are no infinities.
+// https://arxiv.org/abs/2209.05433. Bytes 0x7f and 0xff are NaN. e4m3 has no infinities.
 #pragma once
 
 #include <limits>
@@ -12,7 +13,7 @@ namespace pb {
 inline constexpr int kFp8Block = 128;
 inline constexpr float kGreatestE4m3 = 448.0f;
 
-// Element i is the number of bytes[i] times scale.
+// Element i is e4m3_to_f32(bytes[i]) * scale.
 struct Fp8Block {
   float scale;
   uint8_t bytes[kFp8Block];
@@ -21,10 +22,11 @@ static_assert(sizeof(Fp8Block) == 132);
 
 constexpr bool is_no_e4m3(uint8_t byte) { return (byte & 0x7f) == 0x7f; }
 
-// The number of a byte, exactly; NaN if it is none.
+// Converts an e4m3 number to f32, exactly.
 inline float e4m3_to_f32(uint8_t byte) {
   if (is_no_e4m3(byte)) return std::numeric_limits<float>::quiet_NaN();
-  // The same bits as f16 are 2^-8 times the number: the exponent's bias is 8 more there.
+  // Interpreted as f16, these bits are 2^-8 times the number, because the exponent bias of f16 is
+  // greater by 8.
   const int f16 = (byte & 0x80) << 8 | (byte & 0x7f) << 7;
   return 256.0f * f16_to_f32(static_cast<uint16_t>(f16));
 }
@@ -33,7 +35,7 @@ struct Fp8 : FormatDefaults {
   using Block = Fp8Block;
   static constexpr int kElements = kFp8Block;
   static constexpr int kBits = 8;
-  static constexpr std::array kFactorSizes = {4};  // the block's scale, f32
+  static constexpr std::array kFactorSizes = {4};  // the f32 scale of the block
   using Parts = GroupParts<0, 4>;
 
   static Parts take(const Block& block, int group) {

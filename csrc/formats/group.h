@@ -1,26 +1,27 @@
-// The parts that the weight formats are made of.
+// The interface of the weight formats, and parts that several formats share.
 //
-// A format stores a row in blocks of kElements neighbours. Packing, reading and multiplying work on
-// groups of kGroup neighbours: a block is one group or several. A format, one struct in a header of
-// its own, describes a group by what packed weights keep of it (GroupParts):
+// A format stores a row in blocks of kElements consecutive elements. Packing, reading and
+// multiplication work on groups of kGroup elements; a block consists of one or more groups. Each
+// format is a struct in a header of its own. It describes a group by the data that packed weights
+// contain for the group (GroupParts):
 //   shared    f16 numbers that all groups of a block share
-//   factors   bytes that belong to the group alone: scales, minimums, zero points
-//   codes     kBits of each element
-// A format has these members; FormatDefaults has those that most formats share:
-//   Block                     the bytes of a block, as files hold them
-//   kElements                 elements of a block
-//   kBits                     bits of a code: 2, 3, 4, 5, 6 or 8
-//   kShared                   shared f16 numbers of a block
+//   factors   bytes that belong to one group: scales, minimums, zero points
+//   codes     kBits for each element
+// A format has these members, of which FormatDefaults defines the most common values:
+//   Block                     the bytes of a block, as in files
+//   kElements                 number of elements in a block
+//   kBits                     number of bits in a code: 2, 3, 4, 5, 6 or 8
+//   kShared                   number of shared f16 numbers in a block
 //   kFactorSizes              bytes of each factor of a group
-//   kNativeOnly               no other numbers are rounded to the format
-//   kInt8Holds                an int8 matrix holds all its numbers: one f16 scale times whole
-//                             numbers of a signed byte, which number(code) returns
-//   kBf16Holds                a bf16 matrix holds all its numbers
+//   kNativeOnly               true if numbers are never rounded to the format
+//   kInt8Holds                true if an int8 matrix represents the format exactly: each element is
+//                             an f16 scale times a signed byte, which number(code) returns
+//   kBf16Holds                true if a bf16 matrix represents the format exactly
 //   kGgufName, kGgufType      name and number of the format in GGUF files, if it has them
-//   take(block, group)        the parts of a group of a block
-//   dequantise(parts, x)      x (kGroup) = the numbers of a group in f32, as ggml computes them
-//   is_sound(parts)           true if all numbers of the group are finite whatever the codes are;
-//                             otherwise packing looks at every number
+//   take(block, group)        returns the parts of a group of a block
+//   dequantise(parts, x)      writes the f32 numbers of a group to x (kGroup), computed as in ggml
+//   is_sound(parts)           returns true if all numbers of the group are finite for any codes;
+//                             otherwise packing checks every number
 #pragma once
 
 #include <array>
@@ -70,7 +71,8 @@ inline uint16_t f16_bits(const uint8_t* factor) {
 }
 inline float f16_value(const uint8_t* factor) { return f16_to_f32(f16_bits(factor)); }
 
-// Codes of 4 bits of a group: elements i and i + 16 are the low and the high nibble of pairs[i].
+// Reads the 4-bit codes of a group. Elements i and i + 16 are the low and the high nibble of
+// pairs[i].
 inline void take_pairs(const uint8_t* pairs, uint8_t* codes) {
   for (int i = 0; i < kGroup / 2; ++i) {
     codes[i] = pairs[i] & 15;
@@ -78,14 +80,15 @@ inline void take_pairs(const uint8_t* pairs, uint8_t* codes) {
   }
 }
 
-// Bit 4 of the codes of a group: bit i % 8 of bits[i / 8].
+// Adds bit 4 of the codes of a group. The bit of element i is bit i % 8 of bits[i / 8].
 inline void take_fifth_bits(const uint8_t* bits, uint8_t* codes) {
   for (int i = 0; i < kGroup; ++i) {
     codes[i] = static_cast<uint8_t>(codes[i] | ((bits[i / 8] >> (i % 8)) & 1) << 4);
   }
 }
 
-// Formats with one f16 scale for each group. Self::number(code) is the whole number of a code.
+// The base of formats with one f16 scale for each group. Self::number(code) is the integer that a
+// code represents; the element is this integer times the scale.
 template <typename Self>
 struct ScaledGroups : FormatDefaults {
   static constexpr std::array kFactorSizes = {2};

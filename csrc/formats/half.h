@@ -1,5 +1,5 @@
-// Conversions between f32 and the two 16-bit floating-point types. Rounding is to nearest, ties to
-// even.
+// Conversions between f32 and the 16-bit floating-point types bf16 and f16. They round to nearest,
+// ties to even.
 #pragma once
 
 #include <bit>
@@ -12,7 +12,7 @@ inline float bf16_to_f32(uint16_t h) { return std::bit_cast<float>(uint32_t{h} <
 inline uint16_t f32_to_bf16(float f) {
   const uint32_t u = std::bit_cast<uint32_t>(f);
   if ((u & 0x7fffffffu) > 0x7f800000u)
-    return static_cast<uint16_t>((u >> 16) | 0x40u);  // NaN stays NaN
+    return static_cast<uint16_t>((u >> 16) | 0x40u);  // NaN remains NaN
   return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
@@ -23,7 +23,7 @@ inline float f16_to_f32(uint16_t h) {
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
   if (exponent != 0)
     return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
-  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;  // zero and subnormals, exact
+  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;  // zero and subnormals, exactly
   return sign ? -magnitude : magnitude;
 }
 
@@ -33,8 +33,9 @@ inline uint16_t f32_to_f16(float f) {
   const uint32_t magnitude = u & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return sign | 0x7e00u;   // NaN
   if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // 65520 and above round to infinity
-  if (magnitude < 0x38800000u) {                        // below 2^-14: counted in steps of 2^-24
-    const float steps = std::bit_cast<float>(magnitude) * 0x1p24f + 0x1p23f;  // rounds here
+  if (magnitude < 0x38800000u) {                        // below 2^-14: subnormal, in steps of 2^-24
+    // The addition rounds to whole steps.
+    const float steps = std::bit_cast<float>(magnitude) * 0x1p24f + 0x1p23f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(steps) - 0x4b000000u));
   }
   return static_cast<uint16_t>(

@@ -1,17 +1,17 @@
-// Super-blocks whose element is d scale (code - zero), with a signed scale for each half of a
-// group.
+// The base of super-block formats whose elements are d * scale * (code - zero), with one signed
+// scale for each half of a group.
 #pragma once
 
 #include "formats/group.h"
 
 namespace pb {
 
-// Self::kZero: the code that stands for 0. All products are exact.
+// Self::kZero is the code that represents 0. All products in dequantise() are exact.
 template <typename Self>
 struct HalfScaleGroups : FormatDefaults {
   static constexpr int kElements = kSuperBlock;
   static constexpr int kShared = 1;                   // d
-  static constexpr std::array kFactorSizes = {1, 1};  // the scales of both halves
+  static constexpr std::array kFactorSizes = {1, 1};  // the scales of the two halves
   using Parts = GroupParts<1, 2>;
 
   static void dequantise(const Parts& parts, float* x) {

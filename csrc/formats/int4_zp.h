@@ -1,12 +1,12 @@
-// int4_zp: int4 with a zero point for each group, as GPTQ, AWQ and compressed-tensors have it.
+// int4_zp: int4 with a zero point for each group, as in GPTQ, AWQ and compressed-tensors.
 #pragma once
 
 #include "formats/group.h"
 
 namespace pb {
 
-// Elements i and i + 16 are (low nibble - zero) * scale and (high nibble - zero) * scale of
-// pairs[i].
+// Element i is ((pairs[i] & 15) - zero) * scale, and element i + 16 is ((pairs[i] >> 4) - zero) *
+// scale.
 struct Int4ZpGroup {
   uint16_t scale;  // f16
   uint8_t zero;

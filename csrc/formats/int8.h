@@ -1,4 +1,4 @@
-// int8: whole numbers of 8 bits in groups with an f16 scale, as GGUF's Q8_0.
+// int8: 8-bit integers in groups with an f16 scale, identical to GGUF's Q8_0.
 #pragma once
 
 #include "formats/group.h"
@@ -12,8 +12,8 @@ struct Int8Group {
 };
 static_assert(sizeof(Int8Group) == 34);
 
-// The group near to x (kGroup), by its greatest magnitude. The scale of numbers above about 65504
-// times 127 is infinite; if all numbers are below 2^-25 times that, it is 0.
+// Rounds x (kGroup) to a group whose scale is the greatest magnitude of x divided by 127. The scale
+// is infinite if that magnitude exceeds about 127 * 65504, and 0 if it is below about 127 * 2^-25.
 Int8Group quantise_int8(const float* x);
 
 struct Int8 : ScaledGroups<Int8> {
@@ -30,7 +30,8 @@ struct Int8 : ScaledGroups<Int8> {
     for (int i = 0; i < kGroup; ++i) codes[i] = static_cast<uint8_t>(block.values[i] + kZero);
   }
   static Block quantise(const float* x) { return quantise_int8(x); }
-  // No number may exceed f16: the activations' sums are scaled in it on some targets.
+  // Every number must be in the range of f16, because some targets scale the sums of activations in
+  // f16.
   static bool is_sound(const Parts& parts) {
     const float scale = f16_value(parts.factors);
     return kZero * scale <= kGreatestF16 && kZero * scale >= -kGreatestF16;

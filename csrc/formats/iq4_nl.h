@@ -1,16 +1,17 @@
-// iq4_nl: codes of 4 bits into a table of whole numbers, in groups with an f16 scale, as GGUF's
-// IQ4_NL.
+// iq4_nl: 4-bit indices into a fixed table of integers, in groups with an f16 scale, identical to
+// GGUF's IQ4_NL.
 #pragma once
 
 #include "formats/group.h"
 
 namespace pb {
 
-// The whole number that each code stands for.
+// The integer that each code represents.
 inline constexpr int8_t kIq4NlNumbers[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                              1,    13,   25,  38,  53,  69,  89,  113};
 
-// Elements i and i + 16 are the numbers of pairs[i]'s low and high nibble times scale.
+// Element i is kIq4NlNumbers[pairs[i] & 15] * scale, and element i + 16 is kIq4NlNumbers[pairs[i]
+// >> 4] * scale.
 struct Iq4NlGroup {
   uint16_t scale;  // f16
   uint8_t pairs[kGroup / 2];

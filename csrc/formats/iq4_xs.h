@@ -1,14 +1,15 @@
-// iq4_xs: super-blocks of codes into the table of iq4_nl, with a scale of 6 bits for each group, as
-// GGUF's IQ4_XS.
+// iq4_xs: super-blocks of 4-bit indices into the table of iq4_nl, with a 6-bit scale for each
+// group, identical to GGUF's IQ4_XS.
 #pragma once
 
 #include "formats/iq4_nl.h"
 
 namespace pb {
 
-// Elements i and i + 16 of group g are the numbers of the low and the high nibble of pairs[16 g +
-// i] times d (scale - 32). The low 4 bits of the scales are nibbles of scales_low, of groups 2 i
-// and 2 i + 1; the others are pairs of bits of scales_high, lowest first.
+// Element i of group g is kIq4NlNumbers[pairs[16 g + i] & 15] * d * (scale - 32). Element i + 16
+// has the high nibble instead of the low one. The low 4 bits of the scales of groups 2 i and 2 i +
+// 1 are the low and the high nibble of scales_low[i]. The high 2 bits of the scale of group g are
+// bits 2 g and 2 g + 1 of scales_high.
 struct Iq4XsBlock {
   uint16_t d;  // f16
   uint16_t scales_high;

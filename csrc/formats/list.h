@@ -1,10 +1,11 @@
-// The list of weight formats: a row for each. All that exists once for each format derives from it:
-// the DType, its name and sizes, reading, packing, the CPU's kernel table, CUDA's kernels and their
-// launches, and the tables of Python's side (_core.weight_formats). CONTRIBUTING has the steps for
-// a new format.
+// The list of weight formats, one row each. Everything that exists once per format is generated
+// from this list: the DType constant, its name and sizes, reading, packing, the CPU kernel table,
+// the CUDA kernels and their launches, and _core.weight_formats() for Python. CONTRIBUTING
+// describes how to add a format.
 //
-// FORMAT(DType constant, name, struct of its header, where), where: `cuda` if there are CUDA
-// kernels for it (cuda/weights/), else `cpu_only`; a GPU then takes its numbers as int8 or bf16.
+// A row is FORMAT(DType constant, name, struct of the format's header, where). `where` is `cuda` if
+// cuda/weights/ has kernels for the format. Otherwise it is `cpu_only`, and the CUDA backend
+// converts weights of the format to int8 or bf16.
 #pragma once
 
 #include "formats/fp8.h"
@@ -40,11 +41,11 @@
   ROW(FORMAT, kQ2K, q2_k, Q2K, cuda)            \
   ROW(FORMAT, kQ3K, q3_k, Q3K, cuda)
 
-// FORMAT(constant, name, Format) of every format.
+// Expands to FORMAT(constant, name, Format) for every format.
 #define PB_FORMATS(FORMAT) PB_FORMAT_ROWS(PB_ANY_ROW, FORMAT)
 #define PB_ANY_ROW(FORMAT, constant, name, Format, where) FORMAT(constant, name, Format)
 
-// The same of those with CUDA kernels.
+// Expands to FORMAT(constant, name, Format) for every format that has CUDA kernels.
 #define PB_CUDA_FORMATS(FORMAT) PB_FORMAT_ROWS(PB_CUDA_ROW, FORMAT)
 #define PB_CUDA_ROW(FORMAT, constant, name, Format, where) \
   PB_CUDA_ROW_##where(FORMAT, constant, name, Format)

@@ -1,4 +1,5 @@
-// mxfp4: groups of numbers of 4 bits (e2m1) that share a power of two (e8m0), as GGUF's MXFP4.
+// mxfp4: groups of 4-bit floating-point numbers (e2m1) with a power of two (e8m0) as their scale,
+// identical to GGUF's MXFP4.
 //
 // OCP Microscaling Formats (MX) Specification 1.0, 2023.
 #pragma once
@@ -10,14 +11,15 @@
 
 namespace pb {
 
-// The exponent byte that stands for no number.
+// The scale byte that represents NaN.
 inline constexpr uint8_t kMxfp4NoScale = 255;
 
-// Twice the number that each code stands for, which is a whole number.
+// Twice the number that each code represents. The doubled numbers are integers.
 inline constexpr int8_t kMxfp4Doubles[16] = {0, 1,  2,  3,  4,  6,  8,  12,
                                              0, -1, -2, -3, -4, -6, -8, -12};
 
-// Elements i and i + 16 are the numbers of pairs[i]'s low and high nibble times 2^(scale - 127).
+// Element i is number(pairs[i] & 15) * 2^(scale - 127), and element i + 16 is number(pairs[i] >> 4)
+// * 2^(scale - 127), where number(code) is kMxfp4Doubles[code] / 2.
 struct Mxfp4Group {
   uint8_t scale;
   uint8_t pairs[kGroup / 2];
@@ -32,7 +34,8 @@ struct Mxfp4 : FormatDefaults {
   static constexpr bool kBf16Holds = true;
   static constexpr const char* kGgufName = "MXFP4";
   static constexpr int kGgufType = 39;
-  // The greatest exponent with which all codes are finite: 6 times 2^(252 - 127) is below 2^128.
+  // The greatest scale byte with which every code represents a finite f32: 6 * 2^(252 - 127) is
+  // below 2^128.
   static constexpr uint8_t kGreatestScale = 252;
 
   static Parts take(const Block& block, int) {
@@ -41,9 +44,11 @@ struct Mxfp4 : FormatDefaults {
     take_pairs(block.pairs, parts.codes);
     return parts;
   }
-  // Exact. Numbers are not finite if the scale is no number, or if they exceed f32.
+  // Every product is exact. A number is not finite if the scale is NaN or the product exceeds the
+  // range of f32.
   static void dequantise(const Parts& parts, float* x) {
-    // 2^(exponent - 128), because the whole numbers are doubled: subnormal below 2^-126.
+    // The factor is 2^(exponent - 128), because kMxfp4Doubles has doubled numbers. Factors below
+    // 2^-126 are subnormal.
     const uint8_t exponent = parts.factors[0];
     const uint32_t bits = exponent < 2 ? 0x00200000u << exponent : (uint32_t{exponent} - 1) << 23;
     const float scale = exponent == kMxfp4NoScale ? std::numeric_limits<float>::quiet_NaN()

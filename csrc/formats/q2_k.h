@@ -1,14 +1,15 @@
-// q2_k: super-blocks with codes of 2 bits, and a scale and a min of 4 bits for each half of a
-// group, as GGUF's Q2_K.
+// q2_k: super-blocks of 2-bit codes, with a 4-bit scale and a 4-bit minimum for each half of a
+// group, identical to GGUF's Q2_K.
 #pragma once
 
 #include "formats/group.h"
 
 namespace pb {
 
-// Element: d scale code - d_min min. 128 elements share 32 bytes of codes: two bits of each group.
+// An element is d * scale * code - d_min * min. The four groups of each 128 elements share 32 bytes
+// of codes, and each group uses two bits of every byte.
 struct Q2KBlock {
-  uint8_t scales[kSuperBlock / 16];  // of 16 elements: low nibble scale, high nibble min
+  uint8_t scales[kSuperBlock / 16];  // for each 16 elements: low nibble scale, high nibble min
   uint8_t codes[kSuperBlock / 4];
   uint16_t d, d_min;  // f16
 };
@@ -19,7 +20,7 @@ struct Q2K : FormatDefaults {
   static constexpr int kElements = kSuperBlock;
   static constexpr int kBits = 2;
   static constexpr int kShared = 2;                   // d, d_min
-  static constexpr std::array kFactorSizes = {1, 1};  // scale and min of both halves
+  static constexpr std::array kFactorSizes = {1, 1};  // each byte has scale and min of a half
   using Parts = GroupParts<2, 2>;
   static constexpr const char* kGgufName = "Q2_K";
   static constexpr int kGgufType = 10;
@@ -31,7 +32,7 @@ struct Q2K : FormatDefaults {
     for (int i = 0; i < kGroup; ++i) parts.codes[i] = from[i] >> group % 4 * 2 & 3;
     return parts;
   }
-  // The difference is rounded to f32 once, all else is exact.
+  // The difference is rounded to f32 once. All other operations are exact.
   static void dequantise(const Parts& parts, float* x) {
     const float d = f16_to_f32(parts.shared[0]), d_min = f16_to_f32(parts.shared[1]);
     for (int i = 0; i < kGroup; ++i) {

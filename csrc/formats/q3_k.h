@@ -1,15 +1,15 @@
-// q3_k: super-blocks with codes of 3 bits and a scale of 6 bits for each half of a group, as GGUF's
-// Q3_K.
+// q3_k: super-blocks of 3-bit codes, with a 6-bit scale for each half of a group, identical to
+// GGUF's Q3_K.
 #pragma once
 
 #include "formats/half_scales.h"
 
 namespace pb {
 
-// Element: d (scale - 32) (code - 4). 128 elements share 32 bytes of low bits, two bits of each
-// group; bit g of high_bits[i] is that of element i of group g. The low 4 bits of scales 0 to 7 and
-// 8 to 15 are the nibbles of 8 bytes; the high 2 bits of scale i are bits 2 (i / 4) of byte 8 + i
-// % 4.
+// An element is d * (scale - 32) * (code - 4). The four groups of each 128 elements share 32 bytes
+// of low_bits, and each group uses two bits of every byte. The high bit of element i of group g is
+// bit g of high_bits[i]. The low 4 bits of scales i and i + 8 are the low and the high nibble of
+// scales[i]. The high 2 bits of scale i are bits 2 (i / 4) and 2 (i / 4) + 1 of scales[8 + i % 4].
 struct Q3KBlock {
   uint8_t high_bits[kGroup];
   uint8_t low_bits[kSuperBlock / 4];
@@ -18,8 +18,8 @@ struct Q3KBlock {
 };
 static_assert(sizeof(Q3KBlock) == 110);
 
-// The parts hold -d and 32 - scale: the products with code - 4 are signed bytes then, where -32
-// times -4 would be none.
+// The parts contain -d and 32 - scale instead of d and scale - 32. The product of 32 - scale and
+// code - 4 then always fits in a signed byte, whereas -32 * -4 = 128 would not.
 struct Q3K : HalfScaleGroups<Q3K> {
   using Block = Q3KBlock;
   static constexpr int kBits = 3;

@@ -1,12 +1,12 @@
-// q4_1: codes of 4 bits in groups with an f16 scale and an f16 min, as GGUF's Q4_1.
+// q4_1: 4-bit codes in groups with an f16 scale and an f16 minimum, identical to GGUF's Q4_1.
 #pragma once
 
 #include "formats/group.h"
 
 namespace pb {
 
-// Formats whose element is d code + m, with f16 d and m for each group. The sum is rounded to f32
-// once.
+// The base of formats whose elements are d * code + m, with an f16 scale d and an f16 minimum m for
+// each group. The sum is rounded to f32 once.
 template <typename Self>
 struct ScaledGroupsWithMin : FormatDefaults {
   static constexpr std::array kFactorSizes = {2, 2};  // d, m
@@ -29,7 +29,7 @@ struct ScaledGroupsWithMin : FormatDefaults {
   }
 };
 
-// Elements i and i + 16 are d * low nibble + m and d * high nibble + m of pairs[i].
+// Element i is d * (pairs[i] & 15) + m, and element i + 16 is d * (pairs[i] >> 4) + m.
 struct Q4_1Group {
   uint16_t d, m;  // f16
   uint8_t pairs[kGroup / 2];

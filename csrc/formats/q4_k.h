@@ -1,4 +1,4 @@
-// q4_k: super-blocks with codes of 4 bits, as GGUF's Q4_K.
+// q4_k: super-blocks of 4-bit codes, identical to GGUF's Q4_K.
 #pragma once
 
 #include "formats/scale_and_min.h"

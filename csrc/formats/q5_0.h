@@ -1,12 +1,13 @@
-// q5_0: whole numbers of 5 bits in groups with an f16 scale, as GGUF's Q5_0.
+// q5_0: 5-bit integers in groups with an f16 scale, identical to GGUF's Q5_0.
 #pragma once
 
 #include "formats/group.h"
 
 namespace pb {
 
-// Elements i and i + 16 are (low nibble + 16 low bit - 16) * scale and (high nibble + 16 high bit -
-// 16) * scale of pairs[i]. Their fifth bits are bits i and i + 16 of fifth_bits, lowest byte first.
+// An element is (code - 16) * scale. The low 4 bits of the codes of elements i and i + 16 are the
+// low and the high nibble of pairs[i]. Bit 4 of the code of element i is bit i % 8 of fifth_bits[i
+// / 8].
 struct Q5_0Group {
   uint16_t scale;  // f16
   uint8_t fifth_bits[kGroup / 8];

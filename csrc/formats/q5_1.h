@@ -1,11 +1,12 @@
-// q5_1: codes of 5 bits in groups with an f16 scale and an f16 min, as GGUF's Q5_1.
+// q5_1: 5-bit codes in groups with an f16 scale and an f16 minimum, identical to GGUF's Q5_1.
 #pragma once
 
 #include "formats/q4_1.h"
 
 namespace pb {
 
-// Element i is d * code + m. The low 4 bits of codes are as in q4_1, the fifth ones as in q5_0.
+// Element i is d * code + m. The low 4 bits of the codes are stored as in q4_1, and bit 4 as in
+// q5_0.
 struct Q5_1Group {
   uint16_t d, m;  // f16
   uint8_t fifth_bits[kGroup / 8];

@@ -1,4 +1,4 @@
-// q5_k: super-blocks with codes of 5 bits, as GGUF's Q5_K.
+// q5_k: super-blocks of 5-bit codes, identical to GGUF's Q5_K.
 #pragma once
 
 #include "formats/scale_and_min.h"
@@ -8,7 +8,7 @@ namespace pb {
 struct Q5KBlock {
   uint16_t d, d_min;
   uint8_t scales[12];
-  uint8_t fifth_bits[kSuperBlock / 8];  // bit g of byte i: of element i of group g
+  uint8_t fifth_bits[kSuperBlock / 8];  // bit g of byte i is bit 4 of element i of group g
   uint8_t pairs[kSuperBlock / 2];
 };
 static_assert(sizeof(Q5KBlock) == 176);

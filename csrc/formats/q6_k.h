@@ -1,11 +1,12 @@
-// q6_k: super-blocks with codes of 6 bits, as GGUF's Q6_K.
+// q6_k: super-blocks of 6-bit codes, identical to GGUF's Q6_K.
 #pragma once
 
 #include "formats/half_scales.h"
 
 namespace pb {
 
-// 128 elements share 64 bytes of low nibbles and 32 of high bits.
+// Each 128 elements share 64 bytes with the low 4 bits and 32 bytes with the high 2 bits of their
+// codes.
 struct Q6KBlock {
   uint8_t pairs[kSuperBlock / 2];
   uint8_t high_bits[kSuperBlock / 4];

@@ -4,8 +4,8 @@
 namespace pb {
 namespace {
 
-// The whole number nearest to x, half-way the even one, for |x| < 2^22. The loops that use it
-// become vectors of the baseline, which has no rounding instruction.
+// Rounds x to the nearest integer, ties to even, for |x| < 2^22. The compiler vectorises loops with
+// these additions for the baseline CPU, which has no rounding instruction.
 inline float nearest(float x) { return (x + 12582912.0f) - 12582912.0f; }
 
 inline float clamped(float x, float low, float high) {
@@ -13,17 +13,17 @@ inline float clamped(float x, float low, float high) {
   return at_least < high ? at_least : high;
 }
 
-// What the number of greatest magnitude is divided by for a scale to start from. int4 reaches from
-// -8 to 7, so that number goes to -8 or a little past an end, where it costs less than the finer
-// steps of the others gain.
+// The candidate scales are the element of greatest magnitude divided by each of these numbers. int4
+// represents -8 to 7. Dividing by a number just outside that range clips this element, which can
+// cost less than the smaller steps gain for the other elements.
 constexpr float kInt4Ends[] = {-8.0f, -8.5f, -7.5f, -9.0f, -7.0f, 7.0f, 7.5f};
 
 inline float whole_int4(float x) { return nearest(clamped(x, -8.0f, 7.0f)); }
 
 inline float inverse_of(float scale) { return scale != 0.0f ? 1.0f / scale : 0.0f; }
 
-// How far off x (kGroup) is with a scale, and the scale that would suit the same whole numbers
-// best.
+// The squared error of x (kGroup) with a scale, and the scale that minimises the error for the same
+// integers.
 struct Int4Fit {
   float squared_error;
   float better_scale;
@@ -63,7 +63,7 @@ Int8Group quantise_int8(const float* x) {
 }
 
 Int4Group quantise_int4(const float* x) {
-  float end = 0.0f;  // the number of greatest magnitude
+  float end = 0.0f;  // the element of greatest magnitude
   for (int i = 0; i < kGroup; ++i) {
     const float size = x[i] < 0.0f ? -x[i] : x[i];
     if (size > (end < 0.0f ? -end : end)) end = x[i];

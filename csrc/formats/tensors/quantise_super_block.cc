@@ -8,12 +8,13 @@ namespace pb {
 namespace {
 
 constexpr int kHalf = kGroup / 2;
-constexpr int kTopScale = 63;     // of the scales and mins of Q4_K and Q5_K
-constexpr int kLowScale6 = -128;  // of the scales of Q6_K
-constexpr int kPasses = 3;        // over a super-block, each with better d and d_min
+constexpr int kTopScale = 63;     // greatest scale and min of Q4_K and Q5_K
+constexpr int kLowScale6 = -128;  // least scale of Q6_K
+// Iterations over a super-block, each of which improves d and d_min.
+constexpr int kPasses = 3;
 
-// The whole number nearest to x, half-way the even one, for |x| < 2^22: the loops that use it
-// become vectors of the baseline, which has no rounding instruction.
+// Rounds x to the nearest integer, ties to even, for |x| < 2^22. The compiler vectorises loops with
+// these additions for the baseline CPU, which has no rounding instruction.
 inline float nearest(float x) { return (x + 12582912.0f) - 12582912.0f; }
 inline float clamped(float x, float low, float high) {
   const float at_least = x > low ? x : low;
@@ -22,18 +23,21 @@ inline float clamped(float x, float low, float high) {
 inline float inverse_of(float scale) { return scale != 0.0f ? 1.0f / scale : 0.0f; }
 inline float as_f16(float x) { return f16_to_f32(f32_to_f16(x)); }
 
-// Sums in four parts, in a fixed order that vectors of the baseline have too.
+// A sum in four parts. The order of the additions is fixed and is the one of the baseline's
+// vectors, so that every build computes the same bits.
 struct Sum4 {
   float parts[4] = {};
   float total() const { return (parts[0] + parts[1]) + (parts[2] + parts[3]); }
 };
 
-// Whole numbers q of `n` numbers x with weights w: what is needed to fit scale q - min to x.
+// Weighted sums over the codes q of numbers x with weights w: sum(w q), sum(w q q) and sum(w x q).
+// A least-squares fit of scale * q - min to x needs these sums.
 struct Sums {
   float q, qq, xq;
 };
 
-// Numbers in [low, top] for scale q - min, and their sums. n is a multiple of 4.
+// Writes the codes in [low, top] for which scale * q - min is nearest to x, and returns their sums.
+// `inverse` is 1 / scale. n is a multiple of 4.
 inline Sums whole_numbers(const float* x, const float* w, int n, float inverse, float min,
                           float low, float top, float* q) {
   Sum4 sq, sqq, sxq;
@@ -50,7 +54,7 @@ inline Sums whole_numbers(const float* x, const float* w, int n, float inverse, 
   return {sq.total(), sqq.total(), sxq.total()};
 }
 
-// The weighted squared error of scale q - min to x.
+// Returns the weighted squared error of scale * q - min with respect to x.
 inline float error_of(const float* x, const float* w, int n, float scale, float min,
                       const float* q) {
   Sum4 errors;
@@ -63,7 +67,7 @@ inline float error_of(const float* x, const float* w, int n, float scale, float 
   return errors.total();
 }
 
-// ... of the whole numbers that are best with that scale and min.
+// Returns the weighted squared error with the best codes in [low, top] for a scale and a min.
 inline float least_error(const float* x, const float* w, int n, float scale, float min, float low,
                          float top) {
   const float inverse = inverse_of(scale);
@@ -88,11 +92,11 @@ void weigh(const float* x, int n, float* w) {
 // -- a scale and a min: Q4_K and Q5_K -----------------------------------------------------------
 
 struct Affine {
-  float scale = 0.0f, min = 0.0f;  // min >= 0
+  float scale = 0.0f, min = 0.0f;  // min is at least 0
 };
 
-// The best of several steps, and of fits to their whole numbers, for kGroup numbers without regard
-// to how scales are stored.
+// Fits a scale and a min to kGroup numbers, as if both were stored in f32. Tries several step
+// sizes, and refits scale and min to the codes of each by least squares.
 Affine fit_affine(const float* x, const float* w, float top) {
   float low = 0.0f, high = 0.0f, weight = 0.0f, weighted = 0.0f;
   for (int i = 0; i < kGroup; ++i) {
@@ -108,10 +112,10 @@ Affine fit_affine(const float* x, const float* w, float top) {
   const auto try_step = [&](float inverse, float min) {
     const Sums s = whole_numbers(x, w, kGroup, inverse, min, 0.0f, top, q);
     const float determinant = weight * s.qq - s.q * s.q;
-    Affine fit = {s.qq > 0.0f ? s.xq / s.qq : 0.0f, 0.0f};  // without a min
+    Affine fit = {s.qq > 0.0f ? s.xq / s.qq : 0.0f, 0.0f};  // the fit with min = 0
     if (s.qq == 0.0f) {
       fit.min = -weighted / weight;
-    } else if (determinant > 1e-6f * weight * s.qq) {  // else all whole numbers are equal
+    } else if (determinant > 1e-6f * weight * s.qq) {  // otherwise all codes are equal
       const Affine both = {(weight * s.xq - weighted * s.q) / determinant,
                            (s.q * s.xq - s.qq * weighted) / determinant};
       if (both.min > 0.0f) fit = both;
@@ -132,7 +136,8 @@ Affine fit_affine(const float* x, const float* w, float top) {
   return best;
 }
 
-// Whole scales and mins of a super-block and its numbers, under d and d_min.
+// The codes of a super-block, with the integer scales and mins of its groups, which are multiplied
+// by d and d_min.
 struct AffineBlock {
   float d = 0.0f, d_min = 0.0f;
   int scales[kGroupsOfSuperBlock] = {}, mins[kGroupsOfSuperBlock] = {};
@@ -140,7 +145,8 @@ struct AffineBlock {
   float error = __builtin_inff();
 };
 
-// Scales and mins next to those that suit each group by itself, whichever make the least error.
+// Rounds the scales and mins of the groups to integers. For each group, tries the nearest integers
+// and their neighbours, and chooses the pair with the least error.
 AffineBlock with_whole_scales(const float* x, const float* w, const Affine* fits, float top,
                               float d, float d_min) {
   AffineBlock out;
@@ -156,7 +162,8 @@ AffineBlock with_whole_scales(const float* x, const float* w, const Affine* fits
     const int scale_near = whole(fits[g].scale, d), min_near = whole(fits[g].min, d_min);
     const int mins[] = {min_near, min_near, min_near, min_near - 1, min_near + 1};
     float least = __builtin_inff();
-    for (int i = 0; i < 5; ++i) {  // scales first, then mins with the best of them
+    // The first three are scales, the last two are mins for the best scale.
+    for (int i = 0; i < 5; ++i) {
       const int s = i < 3 ? scale_near + i - 1 : out.scales[g], m = mins[i];
       if (s < 0 || s > kTopScale || m < 0 || m > kTopScale) continue;
       const float error = least_error(of_group, of_weights, kGroup, d * static_cast<float>(s),
@@ -175,9 +182,9 @@ AffineBlock with_whole_scales(const float* x, const float* w, const Affine* fits
   return out;
 }
 
-// d and d_min with the least error for the whole numbers of `block`.
+// Returns the d and the d_min with the least error for the codes, scales and mins of `block`.
 Affine fit_units(const float* x, const float* w, const AffineBlock& block) {
-  double aa = 0, ab = 0, bb = 0, ax = 0, bx = 0;  // a: of d, b: of d_min
+  double aa = 0, ab = 0, bb = 0, ax = 0, bx = 0;  // a is the factor of d, b the factor of d_min
   for (int i = 0; i < kSuperBlock; ++i) {
     const double a = block.scales[i / kGroup] * block.q[i], b = -block.mins[i / kGroup];
     aa += w[i] * a * a;
@@ -221,12 +228,12 @@ AffineBlock quantise_affine(const float* x, float top) {
 struct SignedBlock {
   float d = 0.0f;
   int scales[kSuperBlock / kHalf] = {};
-  float q[kSuperBlock] = {};  // -32 to 31
+  float q[kSuperBlock] = {};  // codes from -32 to 31
   float error = __builtin_inff();
 };
 
 constexpr float kLow6 = -Q6K::kZero, kTop6 = Q6K::kZero - 1;
-// What the number of greatest magnitude is divided by for a scale to start from.
+// The candidate scales are the element of greatest magnitude divided by each of these numbers.
 constexpr float kEnds6[] = {-32.0f, -32.5f, -31.5f, -33.0f, -31.0f, -30.0f, 31.0f, 30.5f, 31.5f};
 
 float fit_signed(const float* x, const float* w) {
@@ -302,7 +309,7 @@ SignedBlock quantise_signed(const float* x) {
 
 // -- the bytes of a block -----------------------------------------------------------------------
 
-// As take_scale_and_min reads them.
+// Writes the scales and mins in the layout that take_scale_and_min() reads.
 void write_scales(const AffineBlock& from, uint8_t* packed) {
   for (int g = 0; g < 4; ++g) {
     const int scale = from.scales[g + 4], min = from.mins[g + 4];
@@ -348,7 +355,8 @@ void quantise_q6_k(const float* x, bool is_sound, std::byte* block) {
   b.d = f32_to_f16(is_sound ? found.d : __builtin_nanf(""));
   for (int g = 0; g < kSuperBlock / kHalf; ++g) b.scales[g] = static_cast<int8_t>(found.scales[g]);
   for (int i = 0; i < kSuperBlock; ++i) {
-    // 128 elements share 64 bytes of low nibbles and 32 of high bits.
+    // Each 128 elements share 64 bytes with the low 4 bits and 32 bytes with the high 2 bits of
+    // codes.
     const int q = static_cast<int>(found.q[i]) + Q6K::kZero;
     const int half = i / 128, within = i % 128;
     b.pairs[half * 64 + within % 64] |= static_cast<uint8_t>((q & 15) << within / 64 * 4);
@@ -360,7 +368,7 @@ void quantise_q6_k(const float* x, bool is_sound, std::byte* block) {
 }  // namespace
 
 void quantise_super_block(DType dtype, const float* x, std::byte* block) {
-  // Numbers whose scale would overflow f16 are treated as those that are not finite.
+  // Numbers for which the scale might overflow f16 are treated like numbers that are not finite.
   constexpr float kGreatest = 65504.0f;
   const bool is_sound =
       std::all_of(x, x + kSuperBlock, [](float v) { return std::abs(v) <= kGreatest; });

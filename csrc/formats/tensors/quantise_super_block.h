@@ -1,5 +1,5 @@
-// Super-blocks near to given numbers: what dtype="q4_k_m" and the other quantisation mixes are made
-// with.
+// Rounds numbers to super-blocks of the K formats, for dtype="q4_k_m" and the other quantisation
+// mixes.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,16 @@
 
 namespace pb {
 
-// True if quantise_super_block makes blocks of `dtype`: what quantisation mixes consist of.
+// True if quantise_super_block() supports `dtype`. Quantisation mixes consist of these dtypes.
 constexpr bool is_quantised_to(DType dtype) {
   return dtype == DType::kQ4K || dtype == DType::kQ5K || dtype == DType::kQ6K;
 }
 
-// The super-block of `dtype` with little weighted squared error to x (kSuperBlock), written to
-// `block` (block_bytes(dtype) bytes, at any address). A number weighs as much as its magnitude plus
-// the root mean square of its group: great weights matter more to a product. Where numbers are not
-// finite, or too great for a scale in f16, so are the block's scales.
+// Rounds x (kSuperBlock) to a super-block of `dtype`, minimising the weighted squared error
+// approximately. Writes block_bytes(dtype) bytes to `block`, which need not be aligned. The weight
+// of a number is its magnitude plus the root mean square of its group, because large weights
+// contribute more to a product. If a number is not finite, or too large for an f16 scale, the scale
+// of the block is NaN.
 void quantise_super_block(DType dtype, const float* x, std::byte* block);
 
 }  // namespace pb

@@ -14,7 +14,7 @@ void quantise_tensor(const TensorView& view, DType dtype, ThreadPool& pool, std:
                 "tensor '" + view.name + "' has rows of " + std::to_string(view.cols) +
                     " elements; expected whole super-blocks of " + std::to_string(kSuperBlock));
   }
-  const Stack checked({&view, 1});  // blocks that it lies in are whole, too
+  const Stack checked({&view, 1});  // checks that a quantised view has whole blocks
   const int64_t n_blocks = view.cols / kSuperBlock;
   const auto n_bytes = static_cast<int64_t>(block_bytes(dtype));
   pool.parallel_for(checked.rows(), 1, [&](int64_t begin, int64_t end, int) {

@@ -1,4 +1,4 @@
-// Tensors in super-blocks of tensors in anything else.
+// Quantises tensors of any dtype to super-blocks.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,10 @@
 
 namespace pb {
 
-// Writes `view` in blocks of `dtype`, q4_k, q5_k or q6_k: row after row of whole blocks,
-// (view.rows, view.cols / 256 * block_bytes(dtype)) bytes. Numbers that are not finite become
-// blocks that Backend::pack refuses. Throws kModelFormat where rows are no whole super-blocks.
+// Quantises `view` to `dtype`, which is q4_k, q5_k or q6_k. Writes the blocks of row after row:
+// (view.rows, view.cols / 256 * block_bytes(dtype)) bytes. Numbers that are not finite make blocks
+// that Backend::pack refuses. Throws kModelFormat if the number of columns is not a multiple of a
+// super-block.
 void quantise_tensor(const TensorView& view, DType dtype, ThreadPool& pool, std::byte* to);
 
 }  // namespace pb

@@ -29,7 +29,7 @@ void read_groups(const TensorView& view, int64_t row, int64_t first, int n, floa
   const float value = values[col - first];
   std::string at = "[" + std::to_string(row);
   if (view.cols != 1) at += ", " + std::to_string(col);
-  // Only what is finite, and too large, is helped by another dtype.
+  // Another dtype helps only if the number is finite but too large for this dtype.
   const bool overflows = std::isfinite(value) && dtype != DType::kF32;
   const char* why = overflows ? ", which overflows " : ", which is not a number of ";
   const char* way_out = overflows ? "; the checkpoint is damaged or needs dtype='f32'"
@@ -56,7 +56,7 @@ void require_blocks(const TensorView& view) {
                                            std::to_string(block));
 }
 
-// values[0, view.rows), in f32.
+// Reads a vector to values[0, view.rows) as f32.
 void read_vector_into(const TensorView& view, float* values) {
   require_shape(view, view.rows, 1);
   require_blocks(view);
@@ -156,7 +156,8 @@ void require_native(std::span<const TensorView> parts, DType dtype) {
 
 bool fits(float value, DType dtype) {
   if (dtype == DType::kBF16) return std::isfinite(bf16_to_f32(f32_to_bf16(value)));
-  // Scales of what is rounded are f16, and no number of a group is less than its scale.
+  // Formats that numbers are rounded to have f16 scales, and the scale of a group never exceeds its
+  // greatest magnitude. So every number in the range of f16 fits.
   if (is_quantised(dtype) && !is_native_only(dtype)) return std::abs(value) <= kGreatestF16;
   return std::isfinite(value);
 }

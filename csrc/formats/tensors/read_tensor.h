@@ -1,4 +1,5 @@
-// Tensors read in f32 or group by group, stacked, and checked; naming bad ones.
+// Reads tensors as f32 or group by group, stacks them, and reports the tensor and element of
+// invalid numbers.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +16,14 @@
 
 namespace pb {
 
-// The most elements that read_row reads; whole groups.
+// The greatest number of elements that read_row() reads. It is a multiple of kGroup.
 inline constexpr int kReadBlock = 2 * kGroup;
 
-// out[i] = view(row, first + i) in f32, exactly. `first` is a multiple of kGroup, n <= kReadBlock.
+// Writes view(row, first + i) to out[i] as f32, exactly. `first` is a multiple of kGroup, and n is
+// at most kReadBlock.
 void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* out);
 
-// The block of Format that holds group number `group` of a row.
+// Returns the block that contains group `group` of a row. The dtype of the view is that of Format.
 template <typename Format>
 typename Format::Block read_block(const TensorView& view, int64_t row, int64_t group) {
   typename Format::Block block;
@@ -34,18 +36,18 @@ typename Format::Block read_block(const TensorView& view, int64_t row, int64_t g
   return block;
 }
 
-// The parts of group number `group` of a row of a view in blocks of Format.
+// Returns the parts of group `group` of a row. The dtype of the view is that of Format.
 template <typename Format>
 typename Format::Parts read_group(const TensorView& view, int64_t row, int64_t group) {
   return Format::take(read_block<Format>(view, row, group),
                       static_cast<int>(group % kGroupsOfBlock<Format>));
 }
 
-// Tensors of the same width as one, stacked.
+// Several tensors of the same width, stacked by rows.
 class Stack {
  public:
-  // Throws kModelFormat where the shapes do not fit each other, or a quantised tensor has not whole
-  // blocks of neighbours.
+  // Throws kModelFormat if the widths differ, or if the rows of a quantised tensor are not whole
+  // contiguous blocks.
   explicit Stack(std::span<const TensorView> parts);
 
   int64_t rows() const { return rows_; }
@@ -57,11 +59,13 @@ class Stack {
   };
   Row row(int64_t row) const;
 
-  // Remembers the first element that `dtype` cannot hold, from any thread.
+  // Records an element that `dtype` cannot represent. The first one in row-major order is
+  // remembered. Any thread may call this function.
   void note_bad(int64_t row, int64_t col);
-  // The same of values (n), elements [col, col + n) of a row.
+  // Records those elements of values (n) that `dtype` cannot represent. The values are elements
+  // [col, col + n) of a row.
   void note_bad(int64_t row, int64_t col, int n, DType dtype, const float* values);
-  // Throws kModelFormat naming that element, if there is one.
+  // Throws kModelFormat with the recorded element and the name of its tensor, if there is one.
   void refuse_bad(DType dtype) const;
 
  private:
@@ -70,19 +74,21 @@ class Stack {
   std::atomic<int64_t> first_bad_;  // row * cols + col
 };
 
-// Throws kModelFormat, naming the tensor, if `dtype` is native only and a part has another dtype.
+// Throws kModelFormat with the name of the tensor if `dtype` is native only and a part has another
+// dtype.
 void require_native(std::span<const TensorView> parts, DType dtype);
 
-// True if a number becomes a finite one of `dtype`.
+// Returns true if rounding the value to `dtype` gives a finite number.
 bool fits(float value, DType dtype);
 
-// The parts of a group of int8 that holds the numbers of a group of a narrower format: the same
-// scale, the same whole numbers. int8_holds(view.dtype).
+// Converts a group of a narrower format to int8, exactly: the scale and the integers remain the
+// same. Requires int8_holds(view.dtype).
 Int8::Parts read_as_int8(const TensorView& view, int64_t row, int64_t group);
 
-// The parts of group number `group` of a row of the stack as Format: those of the file if the row
-// has that dtype or int8 holds its numbers, else the group rounded. Elements beyond the row are 0.
-// Notes numbers that do not fit. If Format is native only, all parts of the stack have its dtype.
+// Returns the parts of group `group` of a row of the stack as Format. If the row has another dtype,
+// converts its numbers to int8 exactly where int8 holds them, and rounds them otherwise. Elements
+// beyond the end of the row are 0. Records the numbers that do not fit. If Format is native only,
+// all parts of the stack must have its dtype.
 template <typename Format>
 typename Format::Parts packed_group(Stack& stack, int64_t row, int64_t group) {
   constexpr DType kDType = kDTypeOf<Format>;
@@ -111,16 +117,17 @@ typename Format::Parts packed_group(Stack& stack, int64_t row, int64_t group) {
   return checked(read_group<Format>(*from.view, from.row, group));
 }
 
-// The biases of stacked parts, padded with zeros to n floats; empty where no part has one. Throws
-// kModelFormat.
+// Reads the biases of stacked parts, padded with zeros to n floats. The result is empty if no part
+// has a bias. Throws kModelFormat.
 AlignedBuffer read_biases(std::span<const TensorView> parts, std::span<const TensorView> biases,
                           int64_t n);
 
-// A vector in f32: (view.rows). Throws kModelFormat where a number is not finite, naming tensor and
-// element.
+// Reads a vector of view.rows numbers as f32. If a number is not finite, throws kModelFormat with
+// the name of the tensor and the element.
 AlignedBuffer read_vector(const TensorView& view);
 
-// A matrix of plain numbers, turned round: (view.cols, view.rows). Throws as read_vector.
+// Reads the transpose of a matrix that is not quantised: (view.cols, view.rows). Throws like
+// read_vector().
 std::vector<float> read_columns(const TensorView& view);
 
 }  // namespace pb
