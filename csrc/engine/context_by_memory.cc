@@ -15,7 +15,8 @@ int context_by_memory(const ContextMemory& of) {
       std::min(static_cast<size_t>(of.n_sequences) * blocks_of(static_cast<size_t>(of.n_positions)),
                kMostContext / block_size);
   const size_t least = std::min(most, blocks_of(kLeastAutoContext));
-  // The least number that does not fit, but for `most`, lies in (fits, too_many].
+  // Bisects: the smallest number of blocks that does not fit is in (fits, too_many]. Numbers above
+  // `most` count as not fitting.
   size_t fits = 0, too_many = most + 1;
   while (too_many - fits > 1) {
     const size_t middle = fits + (too_many - fits) / 2;

@@ -109,7 +109,7 @@ int Engine::max_positions() const {
 ForwardLimits Engine::forward_limits() const {
   std::vector<LayerStorage> storages = group_layers(n_blocks_).storages;
   const int state_group = storages.back().group;
-  if (storages.back().state_size > 0) storages.pop_back();  // the others are of attention
+  if (storages.back().state_size > 0) storages.pop_back();  // the storage of states
   return {.n_ubatch = options_.n_ubatch,
           .n_positions = max_positions(),
           .n_sequences = options_.n_parallel,
@@ -119,8 +119,8 @@ ForwardLimits Engine::forward_limits() const {
           .kv_dtype = options_.kv_dtype};
 }
 
-// The windows of an encoder give nothing back: what they have passed is needed until the pass ends,
-// and then nothing is.
+// Divides the layers into KV groups. The windows of an encoder are ignored: releasing blocks that
+// have left a window would save nothing, because the whole text is computed in one pass.
 LayerGroups Engine::group_layers(int n_blocks) const {
   std::vector<LayerKv> layers;
   for (int layer = 0; layer < config_.n_layers; ++layer) {
@@ -141,8 +141,9 @@ LayerGroups Engine::group_layers(int n_blocks) const {
                                    .max_groups = backend_->max_layer_groups()});
 }
 
-// The groups that forward_ was made for, with the blocks that it has left memory for. Fewer blocks
-// could be grouped otherwise: as many of them in each group take what one group of all would.
+// Returns the groups for which forward_ was made, with fewer blocks if forward_ has taken memory.
+// The layers are not regrouped for fewer blocks: at most n_blocks_ blocks per group take no more
+// memory than a single group of n_blocks_ blocks.
 LayerGroups Engine::layer_groups_by_memory() {
   LayerGroups made = group_layers(n_blocks_);
   n_blocks_ = std::min(n_blocks_, choose_blocks());
@@ -193,8 +194,8 @@ std::unique_ptr<KvCache> Engine::empty_kv() {
                                    });
 }
 
-// Rebuilds the KV bookkeeping from scratch instead of repairing it. Keys and values need no wiping:
-// nothing reads a block that was not written since it was taken.
+// Rebuilds the KV bookkeeping from scratch instead of repairing it. Keys and values are not
+// cleared, because a block is always written before it is read.
 void Engine::restart() {
   auto kv = empty_kv();
   backend_->restart();
@@ -221,7 +222,7 @@ int Engine::seq_exclusive_blocks(int seq_id) const { return kv_->seq_exclusive_b
 int Engine::seq_match(int seq_id, std::span<const int32_t> tokens) {
   check_tokens(tokens);
   check_sequence(seq_id);
-  if (!config_.causal) return 0;  // the KV of a prefix depends on what follows it
+  if (!config_.causal) return 0;  // the KV of a prefix depends on later tokens
   return kv_->seq_match(seq_id, tokens);
 }
 
@@ -248,7 +249,7 @@ void Engine::check_tokens(std::span<const int32_t> tokens, const char* field) co
   }
 }
 
-// An encoder computes a text in one entry, and only pools.
+// Throws unless the entry suits an encoder, which computes a text in one entry and only pools.
 void Engine::check_whole(const StepEntry& entry) const {
   const std::string name = "sequence " + std::to_string(entry.seq_id);
   if (entry.wants_logits || !entry.targets.empty() || entry.pooling == Pooling::kNone) {
@@ -284,7 +285,8 @@ void Engine::check_entries(std::span<const StepEntry> entries) {
                       (config_.causal ? ")" : ", and for an encoder n_ubatch)"));
     }
   }
-  // Second, so that `in_step_` is only written with ids that exist, and always wiped.
+  // Uses in_step_ only after all ids are checked, so that it is written at existing ids only and is
+  // always reset.
   int duplicate = -1;
   for (const StepEntry& entry : entries) {
     if (in_step_[static_cast<size_t>(entry.seq_id)]++ == 1) duplicate = entry.seq_id;

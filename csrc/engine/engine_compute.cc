@@ -1,4 +1,4 @@
-// The calls of Engine that compute.
+// Implements the calls of Engine that compute.
 
 #include <algorithm>
 #include <array>
@@ -42,7 +42,8 @@ void Engine::run(std::span<const StepEntry> entries, LogitsUse use, OnTile on_ti
       if (use.masks != nullptr) use.masks->wait();
       compute_logits(static_cast<size_t>(given.n_logits_rows), use);
     };
-    // A pass that downloads logits, or waits for masks, cannot be repeated without its operations.
+    // The backend may replay a pass (run_pass) without calling `operations`, so a pass that
+    // downloads logits or waits for masks calls them directly.
     if (use.out == nullptr && use.masks == nullptr) {
       backend_->run_pass(rows, std::span(samples_).first(n_wanted), operations);
     } else {
@@ -60,7 +61,7 @@ void Engine::run(std::span<const StepEntry> entries, LogitsUse use, OnTile on_ti
   statistics_.logits_rows += added.logits_rows;
 }
 
-// The tokens of an entry are reserved, not yet part of kv_->tokens().
+// The tokens of an entry are reserved and therefore not yet in kv_->tokens().
 std::span<const SampleRequest> Engine::requests_of(std::span<const StepEntry> entries) {
   requests_.clear();
   const UbatchRows& wanted = splitter_.wanted();
@@ -118,8 +119,8 @@ void Engine::for_samples(std::span<const StepEntry> entries, OnSample on_sample)
   }
 }
 
-// Rows are added one by one in order of position, in double, however they are tiled. All rows of
-// one entry come before those of the next, so there is one sum at a time.
+// Adds rows one by one, in order of position and in double, so that the result does not depend on
+// the ubatches. All rows of one entry come before those of the next, so one sum is enough.
 template <typename OnPooled>
 void Engine::pool(std::span<const StepEntry> entries, OnPooled on_pooled) {
   const auto hidden = static_cast<size_t>(config_.hidden_size);

@@ -16,8 +16,8 @@ namespace pb {
 
 class GuardedEngine {
  public:
-  // Counters that can be read at any time without waiting for a call in progress. They are those of
-  // the end of the last call.
+  // Counters that can be read at any time without waiting for a call in progress. Their values are
+  // those at the end of the last call.
   struct Counters {
     int kv_free_blocks = 0;
     int kv_cached_blocks = 0;
@@ -31,26 +31,28 @@ class GuardedEngine {
     publish();
   }
 
-  // In a forked child the compute threads do not exist and cannot be joined: the copy of the
-  // engine's memory there is left to the end of the process.
+  // In a forked child the compute threads do not exist and cannot be joined, so the child leaks its
+  // copy of the engine.
   ~GuardedEngine() {
     if (getpid() != owner_) (void)engine_.release();
   }
   GuardedEngine(const GuardedEngine&) = delete;
   GuardedEngine& operator=(const GuardedEngine&) = delete;
 
-  // f(Engine&), alone: waits for the call in progress. Throws kEngine when closed or forked, and
-  // what f throws.
+  // Calls f(Engine&) alone, after waiting for the call in progress. Throws kEngine if the engine is
+  // closed or the process is a forked child, and any exception of f.
   template <typename F>
   auto call(F&& f) {
-    check_process();  // first: a mutex that another thread held at the fork stays held in the child
+    // Before locking: a mutex held by another thread at the fork stays locked in the child.
+    check_process();
     const std::lock_guard lock(mutex_);
     check_open();
     const Publisher publisher{*this};
     return std::forward<F>(f)(*engine_);
   }
 
-  // Never waits for a call in progress. Throws kEngine when closed or forked.
+  // Returns the counters without waiting for a call in progress. Throws kEngine if the engine is
+  // closed or the process is a forked child.
   Counters counters() const {
     check_process();
     const std::lock_guard lock(counters_mutex_);
@@ -58,10 +60,10 @@ class GuardedEngine {
     return counters_;
   }
 
-  // How far the calls so far have come: grows while one computes. Takes no lock, never throws.
+  // Returns a count that grows while a call computes. Takes no lock and throws nothing.
   int64_t progress() const { return heartbeat_->count(); }
 
-  // Frees weights and KV, after the call in progress. A second time it does nothing.
+  // Waits for the call in progress and frees weights and KV. Does nothing if called again.
   void close() {
     check_process();
     const std::lock_guard lock(mutex_);
@@ -73,7 +75,7 @@ class GuardedEngine {
   }
 
  private:
-  // Publishes when a call ends, by an exception too.
+  // Publishes the counters when a call ends, including by an exception.
   struct Publisher {
     GuardedEngine& guarded;
     ~Publisher() { guarded.publish(); }
@@ -105,10 +107,10 @@ class GuardedEngine {
   }
 
   const pid_t owner_ = getpid();
-  std::mutex mutex_;  // held for a whole call
+  std::mutex mutex_;  // held during a call
   std::unique_ptr<Engine> engine_;
   const std::shared_ptr<const Heartbeat> heartbeat_;  // outlives the engine
-  mutable std::mutex counters_mutex_;                 // held for an instant; taken last
+  mutable std::mutex counters_mutex_;                 // held briefly; locked after mutex_
   Counters counters_;
   bool closed_ = false;
 };

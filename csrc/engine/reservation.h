@@ -1,4 +1,4 @@
-// KV reserved for all entries of a step, or for none.
+// Reservation reserves KV for all entries of a step, or for none.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace pb {
 
-// Takes blocks for every entry when made and gives all of them back when destroyed, unless commit()
-// made the tokens part of their sequences.
+// The constructor takes KV blocks for every entry. The destructor releases them again, unless
+// commit() has made the tokens part of their sequences.
 class Reservation {
  public:
-  // Throws kKvCacheFull or kRequestTooLong; then no sequence has changed.
+  // Throws kKvCacheFull or kRequestTooLong and then changes no sequence.
   Reservation(KvCache& kv, std::span<const StepEntry> entries) : kv_(kv), entries_(entries) {
     try {
       for (; n_held_ < entries_.size(); ++n_held_) {
@@ -29,8 +29,9 @@ class Reservation {
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
 
-  // Commits in the order of the entries, so equal blocks of one step are told apart the same way
-  // always. n_rejected (entries): how many of an entry's last tokens are given up.
+  // Commits in the order of the entries, so that of several equal blocks in a step the block of the
+  // first entry is always the one that the prefix index keeps. n_rejected (entries) is the number
+  // of last tokens of each entry that are rolled back.
   void commit(std::span<const int32_t> n_rejected) {
     for (; n_committed_ < n_held_; ++n_committed_) {
       const StepEntry& entry = entries_[n_committed_];

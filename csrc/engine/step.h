@@ -10,41 +10,43 @@
 
 namespace pb {
 
-// The rows of an entry that are pooled into one vector: none, all, the first or the last one.
+// Selects the rows of an entry that are pooled into one vector: none, all, the first or the last.
 enum class Pooling { kNone, kMean, kFirst, kLast };
 
-// Tokens to append to one sequence. `wants_logits`: compute the logits of the last of them, to
-// sample the token after it or to return them.
+// The tokens to append to one sequence in a step. If wants_logits is set, the logits of the last
+// token are computed, to sample the next token or to return them.
 //
-// The last n_draft tokens are a draft of the tokens that will be sampled. Logits are computed for
-// all of them and for the token before them. A draft token is accepted, and appended, if it equals
-// the token sampled before it. The first rejected draft token and all after it are dropped, so the
-// sampled tokens are those that steps of one token each would sample.
+// The last n_draft tokens are draft tokens. Logits are computed for all of them and for the token
+// before them. A draft token is accepted and appended if it equals the token sampled before it. The
+// first rejected draft token and all tokens after it are dropped, so the sampled tokens are the
+// same as in steps of one token each.
 //
-// Instead of sampling, an entry may want log-probabilities of given tokens, one after each of its
-// last rows (targets), with those of the likeliest tokens there (n_top), and its rows pooled into
-// one vector (pooling).
+// Instead of sampling, an entry may request the log-probabilities of given tokens, one after each
+// of its last rows (`targets`), with those of the most likely tokens there (n_top). It may also
+// request that its rows are pooled into one vector (`pooling`).
 struct StepEntry {
   int seq_id = 0;
   std::span<const int32_t> tokens;
   bool wants_logits = false;
-  int n_draft = 0;  // fewer than tokens.size(); 0 where no logits are wanted
+  int n_draft = 0;  // must be less than tokens.size(), and 0 unless wants_logits
 
   std::span<const int32_t> targets = {};  // at most tokens.size()
   float* logprobs = nullptr;              // out: (targets.size())
-  int n_top = 0;                          // 0..kMaxLogprobs: likeliest tokens beside each target
-  TokenLogprob* top = nullptr;  // out: (targets.size(), n_top), of a row at most vocab are set
-  // (n_wanted(), mask_words(vocab)): tokens that may be sampled after each row whose logits are
-  // wanted, there once the step's TokenMasks are open; null: all.
+  int n_top = 0;                          // 0..kMaxLogprobs: most likely tokens per target
+  TokenLogprob* top = nullptr;            // out: (targets.size(), n_top); at most vocab per row
+  // (n_wanted(), mask_words(vocab)): the tokens that may be sampled after each row whose logits are
+  // wanted. The masks are valid once the step's TokenMasks are open. If null, all tokens may be
+  // sampled.
   const uint32_t* masks = nullptr;
   Pooling pooling = Pooling::kNone;
-  float* embedding = nullptr;  // out: (hidden_size), where something is pooled
+  float* embedding = nullptr;  // out: (hidden_size), if pooling is not kNone
 
-  // Rows, the last ones, whose logits are wanted.
+  // Returns the number of last rows whose logits are wanted.
   size_t n_wanted() const {
     return wants_logits ? static_cast<size_t>(n_draft) + 1 : targets.size();
   }
-  // Rows [first_pooled(), end_pooled()) are those whose states after the final norm are wanted.
+  // The rows [first_pooled(), end_pooled()) are pooled: their states after the final norm are
+  // needed.
   size_t first_pooled() const { return pooling == Pooling::kLast ? tokens.size() - 1 : 0; }
   size_t end_pooled() const {
     if (pooling == Pooling::kNone) return 0;
@@ -53,7 +55,7 @@ struct StepEntry {
   bool wants_scores_or_embedding() const { return !targets.empty() || pooling != Pooling::kNone; }
 };
 
-// The sample of one sequence, or the reason why nothing could be sampled, scored or pooled.
+// A sample of a sequence, or the reason why it could not be sampled, scored or pooled.
 struct StepSample {
   int seq_id = 0;
   Sample sample;

@@ -54,7 +54,7 @@ bool UbatchSplitter::next() {
   return batch_.n_rows > 0;
 }
 
-// Returns true if the ubatch has room for rows of the next entry: for all of them if entries are
+// Returns true if the ubatch has room for the next row, or for the whole next entry if entries are
 // kept whole.
 bool UbatchSplitter::fits_next() const {
   const size_t wanted = keeps_whole_ ? entries_[entry_].tokens.size() : 1;

@@ -12,9 +12,9 @@
 
 namespace pb {
 
-// Some rows of a ubatch.
+// Selected rows of a ubatch, as three parallel arrays.
 struct UbatchRows {
-  std::vector<int32_t> rows;     // numbers of the rows in the ubatch
+  std::vector<int32_t> rows;     // index of the row in the ubatch
   std::vector<int32_t> entries;  // index of the row's entry
   std::vector<int32_t> offsets;  // index of the row's token in its entry
 
@@ -24,24 +24,26 @@ struct UbatchRows {
   void push_back(size_t row, size_t entry, size_t offset);
 };
 
-// Fills ubatches in the order of the entries; all but the last are full. The rows of one entry may
-// be split among several ubatches, unless entries are kept whole: then no entry may have more than
-// n_ubatch rows. Only the constructor allocates.
+// Fills ubatches with rows in the order of the entries. All ubatches but the last are full, and an
+// entry may be split among several ubatches. If keeps_whole is set, entries are not split, so
+// ubatches may be partly empty and no entry may have more than n_ubatch rows. Only the constructor
+// allocates memory.
 class UbatchSplitter {
  public:
   UbatchSplitter(int n_ubatch, bool keeps_whole);
 
-  // Starts over. `entries` are reserved in `kv`; both must live, and `kv` stay as it is, until the
-  // last ubatch is computed.
+  // Starts with the first entry. The entries must be reserved in `kv`. `entries` and `kv` must
+  // live, and `kv` must not change, until the last ubatch is computed.
   void start(std::span<const StepEntry> entries, const KvCache& kv);
 
-  // Moves to the next ubatch; false when there is none. The first is reached by the first call.
+  // Moves to the next ubatch, or to the first one after start(). Returns false if there is none.
   bool next();
 
-  // The rows of the ubatch, with block tables; without requests.
+  // Returns the rows of the current ubatch with their block tables, but without sampling requests.
   const RowBatch& batch() const { return batch_; }
 
-  // Rows of this ubatch whose logits are wanted, and those that are pooled; in order.
+  // Return the rows of the current ubatch whose logits are wanted, and the rows that are pooled, in
+  // order.
   const UbatchRows& wanted() const { return wanted_; }
   const UbatchRows& pooled() const { return pooled_; }
 
@@ -54,7 +56,7 @@ class UbatchSplitter {
   bool keeps_whole_;
   std::span<const StepEntry> entries_;
   const KvCache* kv_ = nullptr;
-  size_t entry_ = 0;         // the entry whose rows come next
+  size_t entry_ = 0;         // index of the entry whose rows are next
   size_t entry_offset_ = 0;  // rows of that entry in earlier ubatches
 
   std::vector<int32_t> tokens_;     // (rows of the ubatch)
