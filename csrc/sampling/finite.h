@@ -6,7 +6,7 @@
 
 namespace pb {
 
-// No NaN, no infinity. Written without a branch so that it vectorises.
+// Returns true if no value is NaN or infinite. The loop has no branch, so that it vectorises.
 inline bool all_finite(std::span<const float> values) {
   bool finite = true;
   for (float v : values) finite &= std::abs(v) <= std::numeric_limits<float>::max();

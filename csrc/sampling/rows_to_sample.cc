@@ -9,7 +9,8 @@ void RowsToSample::sample_chain(size_t row, Sampler& sampler) const {
   } while (row < end_ && continues_draft(row));
 }
 
-// The row before may lie before first_: then it was sampled by an earlier call.
+// Samples one row. If the row continues a draft and is the first of this call, an earlier call has
+// sampled the row before it.
 Sample RowsToSample::sample(size_t row, Sampler& sampler) const {
   if (continues_draft(row) && !confirms_draft(samples_[row - 1], requests_[row - 1])) {
     return {.failure = "the draft token before it was wrong"};

@@ -1,4 +1,4 @@
-// Samples many rows with Samplers on the host, on any number of threads.
+// Samples many rows on the host, with one Sampler per thread.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace pb {
 
-// Rows [first, first + n) of the requests of a pass, with their logits.
+// The rows [first, first + n) of the requests of a pass, with their logits.
 //
-// The unit of work is a chain: a row and those after it that continue its draft. Chains may be
-// sampled in any order and at the same time, each by a Sampler of its own; none writes what another
-// reads.
+// The unit of work is a chain: a row followed by the rows that continue its draft. Chains may be
+// sampled in any order and concurrently, each with its own Sampler, because no chain writes data
+// that another chain reads.
 class RowsToSample {
  public:
-  // requests, samples: of all rows of the pass, those before `first` sampled. logits (n,
-  // vocab_size)
+  // `requests` and `samples` cover all rows of the pass, and the rows before `first` must already
+  // be sampled. logits: (n, vocab_size)
   RowsToSample(std::span<const SampleRequest> requests, std::span<Sample> samples, size_t first,
                size_t n, const float* logits, size_t vocab_size)
       : requests_(requests),

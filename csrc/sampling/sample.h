@@ -11,21 +11,22 @@ namespace pb {
 
 inline constexpr int32_t kNoToken = -1;
 
-// The failure if no token may be chosen.
+// The failure text if every token is forbidden.
 inline constexpr const char* kAllForbidden =
     "min_tokens and stop_token_ids, and the form where the output has one, forbid every token of "
     "the vocabulary";
 
-// Asks for a token, or for the log-probability of one.
+// A request to sample a token from a row of logits, or to score a given token.
 struct SampleRequest {
-  const Sampling* sampling = nullptr;      // how a token is sampled; null: `target` is scored
+  const Sampling* sampling = nullptr;      // sampling parameters; null: `target` is scored
   std::span<const int32_t> history = {};   // the sequence's tokens before the step
-  std::span<const int32_t> appended = {};  // its tokens in the step, up to the row
-  // The draft token after the row, if there is one; then the next request is the row of that token.
+  std::span<const int32_t> appended = {};  // the sequence's tokens in the step, up to the row
+  // The draft token after the row, or kNoToken. If there is one, the next request is for the row of
+  // the draft token.
   int32_t draft = kNoToken;
   int32_t target = kNoToken;       // the token to score
-  int n_top = 0;                   // 0..kMaxLogprobs: likeliest tokens to report beside the target
-  const uint32_t* mask = nullptr;  // (mask_words(vocab)): tokens that may be sampled; null: all
+  int n_top = 0;                   // 0..kMaxLogprobs: most likely tokens to report
+  const uint32_t* mask = nullptr;  // (mask_words(vocab)): allowed tokens; null: all
 };
 
 struct TokenLogprob {
@@ -33,14 +34,14 @@ struct TokenLogprob {
   float logprob = 0.0f;
 };
 
-// The result of a request. If there is no token, `failure` is the reason in words.
+// The result of a request. If no token could be sampled or scored, `failure` explains why.
 struct Sample {
   const char* failure = nullptr;
   int32_t token = 0;
   bool has_logprobs = false;
-  float logprob = 0.0f;                          // of `token`; where has_logprobs
-  int n_top = 0;                                 // entries of `top`
-  std::array<TokenLogprob, kMaxLogprobs> top{};  // likeliest first, of equals the lowest id first
+  float logprob = 0.0f;                          // log-probability of `token`, if has_logprobs
+  int n_top = 0;                                 // used entries of `top`
+  std::array<TokenLogprob, kMaxLogprobs> top{};  // most likely first; ties: lower id first
 };
 
 // Returns true if the sample accepts the draft token of its request.

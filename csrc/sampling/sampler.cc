@@ -17,12 +17,13 @@ namespace {
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 constexpr const char* kNotFinite = "the model's logits for its next token are not all finite";
 
-// Token ids, likeliest first, of equals the lower id first; brought into that order only as far as
-// asked. A token is one number that sorts so: its score, turned round, above its id.
+// Ranks tokens by descending score, then by ascending id. The order is computed lazily, only up to
+// the requested rank. A 64-bit key sorts in this order: the upper half is the score in descending
+// encoding, the lower half is the token id.
 class RankedTokens {
  public:
-  // largest: of the scores. temperature: how far below it a score begins to be unlikely.
-  // keys: scratch of scores.size()
+  // `largest` is the maximum of the scores. `temperature` determines the width of the bands of
+  // scores that are gathered at a time. `keys` is scratch of scores.size() elements.
   RankedTokens(std::span<const float> scores, float largest, double temperature,
                std::span<uint64_t> keys)
       : scores_(scores),
@@ -37,7 +38,8 @@ class RankedTokens {
  private:
   static constexpr uint32_t kSign = 0x80000000u;
 
-  // Bits that are the larger the smaller the score is; one value for both zeros.
+  // Encodes a score as bits that sort in descending order of scores. Both zeros have the same
+  // encoding.
   static uint32_t descending(float score) {
     const uint32_t bits = std::bit_cast<uint32_t>(score + 0.0f);
     return (bits & kSign) != 0 ? bits : ~(bits | kSign);
@@ -57,10 +59,10 @@ class RankedTokens {
     return keys_[rank];
   }
 
-  // Appends the tokens of the next band of scores, each band below the one before it.
+  // Appends the keys of the next band of scores, which is below the previous band.
   void gather_band() {
     constexpr std::array kDepths = {4.0f, 8.0f,
-                                    16.0f};  // e^-16 of the likeliest is next to nothing
+                                    16.0f};  // e^-16 of the largest probability is negligible
     const float above = floor_;
     floor_ = n_bands_ < kDepths.size() ? largest_ - kDepths[n_bands_] * temperature_ : kForbidden;
     const bool is_first = n_bands_++ == 0;
@@ -85,10 +87,10 @@ class RankedTokens {
   float largest_;
   float temperature_;
   std::span<uint64_t> keys_;
-  float floor_ = 0.0f;     // of the scores gathered so far
-  size_t n_bands_ = 0;     // gathered
-  size_t n_gathered_ = 0;  // leading keys that are there
-  size_t n_ranked_ = 0;    // leading keys that are in order
+  float floor_ = 0.0f;     // lower bound of the scores gathered so far
+  size_t n_bands_ = 0;     // bands gathered so far
+  size_t n_gathered_ = 0;  // leading keys that are gathered
+  size_t n_ranked_ = 0;    // leading keys that are sorted
 };
 
 int32_t sample_random(std::span<const float> scores, float largest, const Sampling& sampling,
@@ -96,7 +98,7 @@ int32_t sample_random(std::span<const float> scores, float largest, const Sampli
   const Weight weight(largest, sampling.temperature);
   RankedTokens ranked(scores, largest, sampling.temperature, scratch);
   const auto weight_of = [&](size_t rank) { return double{weight(ranked.score(rank))}; };
-  // top-k: the first `n_kept` ranks, of this mass together.
+  // top-k keeps the first n_kept ranks, whose total weight is `mass`.
   size_t n_kept = ranked.size();
   double mass = 0.0;
   if (sampling.top_k > 0 && static_cast<size_t>(sampling.top_k) < n_kept) {
@@ -105,7 +107,8 @@ int32_t sample_random(std::span<const float> scores, float largest, const Sampli
   } else {
     mass = total_weight(scores, weight);
   }
-  // top-p and min-p: a prefix of those. The first always stays: its weight is 1.
+  // top-p and min-p keep a prefix of these ranks. The first rank always stays, because its weight
+  // is 1.
   if (sampling.top_p < 1.0 || sampling.min_p > 0.0) {
     const double nucleus =
         sampling.top_p < 1.0 ? sampling.top_p * mass : std::numeric_limits<double>::infinity();
@@ -124,7 +127,7 @@ int32_t sample_random(std::span<const float> scores, float largest, const Sampli
   int32_t token = ranked.token(0);
   for (size_t rank = 0; rank < n_kept; ++rank) {
     const double w = weight_of(rank);
-    if (w == 0.0) break;  // nor do any that follow weigh anything; `target` was missed by rounding
+    if (w == 0.0) break;  // all later weights are 0 too; rounding left `until` <= `target`
     token = ranked.token(rank);
     until += w;
     if (until > target) break;
@@ -137,7 +140,7 @@ bool changes_scores(const Sampling& s, int64_t n_sampled) {
          !s.logit_bias.empty() || (n_sampled < s.min_tokens && !s.stop_token_ids.empty());
 }
 
-// Forbids the tokens that the mask leaves out.
+// Forbids the tokens that the mask excludes.
 void keep_allowed(const uint32_t* mask, std::span<float> scores) {
   for (size_t first = 0; first < scores.size(); first += 32) {
     const uint32_t word = mask[first / 32];

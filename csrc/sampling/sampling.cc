@@ -12,7 +12,7 @@ namespace {
   throw Error(ErrorCode::kInvalidRequest, field + " is " + value + "; it must be " + wanted);
 }
 
-// Refuses NaN as well.
+// Throws if the value is outside the range or NaN.
 void check_range(const char* field, double value, double low, double high) {
   if (!(value >= low && value <= high)) {
     refuse(field, std::to_string(value),

@@ -1,5 +1,5 @@
-// How one sequence samples its tokens. The meaning and range of each field is that of
-// pybatcher.SamplingParams; what a sample needs besides is here too.
+// The sampling parameters of one sequence. The fields have the meanings and ranges of
+// pybatcher.SamplingParams; the seed and n_prompt are added for reproducible sampling.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ struct Sampling {
   double repetition_penalty = 1.0;
   double presence_penalty = 0.0;
   double frequency_penalty = 0.0;
-  std::vector<std::pair<int32_t, float>> logit_bias;  // (token id, added to its logit)
+  std::vector<std::pair<int32_t, float>> logit_bias;  // (token id, bias)
   int min_tokens = 0;
-  std::vector<int32_t> stop_token_ids;  // not sampled before min_tokens tokens are
+  std::vector<int32_t> stop_token_ids;  // forbidden until min_tokens tokens are sampled
   bool wants_logprobs = false;
-  int top_logprobs = 0;  // 0..kMaxLogprobs, where wants_logprobs
-  uint64_t seed = 0;     // with a token's absolute position, the key of its sample
-  int n_prompt = 0;      // positions below this hold the prompt
+  int top_logprobs = 0;  // 0..kMaxLogprobs, if wants_logprobs
+  uint64_t seed = 0;     // the random number depends on the seed and the token's position
+  int n_prompt = 0;      // length of the prompt in tokens
 
-  // Throws kInvalidRequest naming the field, its value and its range.
+  // Throws kInvalidRequest, naming the field, its value and its range.
   void validate(int vocab_size) const;
 };
 

@@ -7,7 +7,7 @@
 
 namespace pb {
 
-// In lanes, so that it vectorises.
+// The maximum is computed in lanes, so that the loop vectorises.
 int32_t argmax(std::span<const float> values) {
   constexpr size_t kLanes = 16;
   std::array<float, kLanes> largest;
@@ -23,7 +23,8 @@ int32_t argmax(std::span<const float> values) {
   return static_cast<int32_t>(std::find(values.begin(), values.end(), all) - values.begin());
 }
 
-// In an order fixed by index: eight lanes a block, so that it vectorises.
+// Sums in eight lanes per block, so that the loop vectorises and the order depends only on the
+// index.
 double total_weight(std::span<const float> scores, const Weight& weight) {
   constexpr size_t kBlock = 256;
   constexpr size_t kLanes = 8;

@@ -1,5 +1,5 @@
-// The softmax of logits: the largest logit, weights, their sum, log-probabilities.
-// Sums are in double and in an order fixed by token id.
+// The softmax of logits: the largest logit, weights, their sum, and log-probabilities. Sums are
+// computed in double and in an order fixed by token id.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 
 namespace pb {
 
-// The index of the largest value, of equals the first.
+// Returns the index of the largest value; of equal ones, the first.
 int32_t argmax(std::span<const float> values);
 
-// exp((score - largest) / temperature)
+// Computes exp((score - largest) / temperature), the unnormalised probability of a score.
 class Weight {
  public:
   Weight(float largest, double temperature)
@@ -26,15 +26,15 @@ class Weight {
   float inverse_;
 };
 
-// The sum of all weights.
+// Returns the sum of the weights of all scores.
 double total_weight(std::span<const float> scores, const Weight& weight);
 
-// log softmax(logits). The logits must outlive it, be finite, and one at least.
+// Computes log softmax(logits). The logits must be finite, at least one, and outlive this object.
 class LogSoftmax {
  public:
   explicit LogSoftmax(std::span<const float> logits);
 
-  float largest() const { return largest_; }  // of the logits
+  float largest() const { return largest_; }  // the largest logit
   float operator()(int32_t token) const;
 
  private:

@@ -1,4 +1,4 @@
-// Masks that say which tokens may be sampled, filled by other threads while a pass computes.
+// Masks of the tokens that may be sampled, which other threads fill while a pass computes.
 #pragma once
 
 #include <condition_variable>
@@ -9,14 +9,16 @@
 
 namespace pb {
 
-// Words of the mask of a row: bit t % 32 of word t / 32 is set where token t may be sampled.
+// Returns the number of 32-bit words of a row's mask. Bit t % 32 of word t / 32 is set if token t
+// may be sampled.
 inline size_t mask_words(int vocab_size) { return (static_cast<size_t>(vocab_size) + 31) / 32; }
 
 inline bool is_allowed(const uint32_t* mask, size_t token) {
   return (mask[token / 32] >> (token % 32) & 1u) != 0;
 }
 
-// Memory for the masks of a step, and a gate: between close() and open() others write to it.
+// The memory of the masks of a step, with a gate. Other threads write the masks between close() and
+// open().
 class TokenMasks {
  public:
   TokenMasks(int n_rows, int vocab_size)
@@ -24,7 +26,7 @@ class TokenMasks {
 
   size_t n_rows() const { return words_.size() / n_words_; }
   size_t row_bytes() const { return n_words_ * sizeof(uint32_t); }
-  uint32_t* data() { return words_.data(); }  // (n_rows, words)
+  uint32_t* data() { return words_.data(); }  // (n_rows, mask_words(vocab_size))
   const uint32_t* row(size_t row) const { return words_.data() + row * n_words_; }
 
   void close() {
@@ -38,7 +40,7 @@ class TokenMasks {
     }
     opened_.notify_all();
   }
-  // Returns when the gate is open. Writes before open() are visible afterwards.
+  // Waits until the gate is open. Writes to the masks before open() are then visible.
   void wait() const {
     std::unique_lock lock(mutex_);
     opened_.wait(lock, [this] { return is_open_; });
