@@ -9,12 +9,14 @@
 
 namespace pb {
 
-// Handed out by a backend, which alone reads and writes what is in it, and that only while one of
-// its operations runs. To all others it is a size. It must not outlive its backend.
+// Memory that a backend has allocated. Only that backend reads and writes the contents, and only
+// during its operations. All other code can use the size alone. A buffer must not outlive its
+// backend.
 class Buffer {
  public:
   Buffer() = default;
-  // `owner` frees the memory when it goes; null: somebody else does.
+  // `owner` frees the memory when it is destroyed. If it is null, the buffer does not own the
+  // memory.
   Buffer(void* address, size_t bytes, std::shared_ptr<const void> owner)
       : owner_(std::move(owner)), address_(address), bytes_(bytes) {}
   Buffer(Buffer&& other) noexcept { swap(other); }
@@ -23,14 +25,15 @@ class Buffer {
     return *this;
   }
 
-  // For a backend that computes in the host's memory. A borrowed buffer must only be read.
+  // Makes a buffer for a backend that computes in host memory. A borrowed AlignedBuffer must only
+  // be read.
   static Buffer on_host(AlignedBuffer memory) {
     if (!memory) return {};
     const auto owner = std::make_shared<AlignedBuffer>(std::move(memory));
     return {owner->as<void>(), owner->bytes(), owner};
   }
 
-  // The address on the device.
+  // Returns the address on the device.
   template <typename T>
   T* as() {
     return static_cast<T*>(address_);

@@ -1,13 +1,13 @@
-// How attention divides the positions of a sequence into segments, and which segments sequences
-// share.
+// The division of the positions of a sequence into segments for attention, and the segments that
+// sequences share.
 #pragma once
 
 #include "ops/row_batch.h"
 
 namespace pb {
 
-// Softmax is taken over fixed segments of this many positions, by absolute position, and the
-// segments' partial states are merged in order.
+// The softmax is computed over fixed segments of this many positions, counted from position 0, and
+// the partial states of the segments are merged in order.
 inline constexpr int kAttentionSegment = 256;
 
 // Throws kConfig unless a segment consists of whole KV blocks of block_size positions.
@@ -21,20 +21,21 @@ class SegmentSharing {
       : layer_group_(static_cast<size_t>(layer_group)),
         blocks_per_segment_(kAttentionSegment / block_size) {}
 
-  // The number of leading segments that both sequences share. Blocks that a sliding window has
-  // freed are equal, too.
+  // Returns the number of leading segments that both sequences share. Blocks that a sliding window
+  // has freed compare as equal.
   int n_shared(const SequenceRows& a, const SequenceRows& b) const;
 
-  // A strict order by the KV blocks of whole segments. Sorted by it, sequences that share leading
-  // segments are neighbours, and two sequences share the minimum of what the neighbours between
-  // them share.
+  // A strict order of sequences by the KV blocks of their whole segments. In this order, sequences
+  // that share leading segments are neighbours. Two sequences share the minimum of the segments
+  // that the pairs of neighbours between them share.
   bool comes_before(const SequenceRows& a, const SequenceRows& b) const;
 
  private:
-  // The first n block numbers are the same, the next ones differ or belong to no whole segment.
+  // The result of comparing block tables: the first n block numbers are equal. The next ones differ
+  // or are not part of a whole segment.
   struct CommonBlocks {
     int n;
-    int most;  // blocks of the whole segments of the shorter sequence
+    int most;  // blocks in the whole segments of the shorter sequence
   };
   CommonBlocks common_blocks(const SequenceRows& a, const SequenceRows& b) const;
 

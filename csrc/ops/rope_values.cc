@@ -5,7 +5,8 @@
 
 namespace pb {
 
-// As in transformers: the angle is an f32 product, its cosine is rounded to f32, then scaled.
+// Computes the values as transformers does: the angle is an f32 product, its cosine is rounded to
+// f32 and then scaled.
 void compute_rope(std::span<const float> inv_freq, std::span<const float> factors, ThreadPool& pool,
                   float* cosines, float* sines) {
   pool.parallel_for(std::ssize(factors), 256, [&](int64_t begin, int64_t end, int) {

@@ -7,7 +7,7 @@
 
 namespace pb {
 
-// Fills cosines and sines (n_positions, n_frequencies) of Backend::make_rope().
+// Fills cosines and sines (n_positions, n_frequencies) for Backend::make_rope().
 void compute_rope(std::span<const float> inv_freq, std::span<const float> factors, ThreadPool& pool,
                   float* cosines, float* sines);
 

@@ -1,4 +1,4 @@
-// The rows of a pass, in the host's memory, and how operations name some of them.
+// The rows of a pass in host memory, and references of operations to subsets of them.
 #pragma once
 
 #include <array>
@@ -10,34 +10,38 @@
 
 namespace pb {
 
-// The rows of one sequence in a pass: neighbours in the batch, neighbours in position.
+// The rows of one sequence in a pass. They are contiguous in the batch and have consecutive
+// positions.
 struct SequenceRows {
   int first_row = 0;
   int n_rows = 0;
-  int first_position = 0;  // of first_row
-  // One a group of layers: position p lies in its KV block block_tables[group][p / block_size].
-  // Blocks that the group has given back are named 0: their positions are not looked at.
+  int first_position = 0;  // position of first_row
+  // One block table per group of layers: position p is stored in the KV block block_tables[group][p
+  // / block_size]. Blocks that the group has freed have the number 0, and their positions are never
+  // read.
   std::array<const int32_t*, kMostLayerGroups> block_tables = {};
-  // The block of the states that the first row goes on from; -1: the sequence begins here, or the
-  // model has none.
+  // The block with the state from which the first row continues. -1: the sequence starts with this
+  // row, or the model has no recurrent layers.
   int state_from = -1;
 
   int end_position() const { return first_position + n_rows; }
 };
 
-// One physical pass: at most n_ubatch rows, planned once, used by every layer.
+// One physical pass of at most n_ubatch rows. It is planned once, and every layer uses it.
 struct RowBatch {
   int n_rows = 0;
   const int32_t* tokens = nullptr;     // (n_rows)
   const int32_t* positions = nullptr;  // (n_rows)
   std::span<const SequenceRows> sequences = {};
-  std::span<const int32_t> logits_rows = {};  // those whose logits are wanted
-  std::span<const SampleRequest> requests =
-      {};                                     // what is sampled after each of these; empty: nothing
-  std::span<const int32_t> pooled_rows = {};  // those whose states after the final norm are wanted
+  std::span<const int32_t> logits_rows = {};  // the rows whose logits are computed
+  // The samples to take after each of logits_rows; empty: none.
+  std::span<const SampleRequest> requests = {};
+  // The rows whose hidden states are pooled after the final norm.
+  std::span<const int32_t> pooled_rows = {};
 };
 
-// n rows of the planned batch: neighbours in it, or in one of its lists, from number `first` on.
+// n contiguous rows of the planned batch, or n contiguous entries of one of its lists of rows,
+// starting at `first`.
 struct Rows {
   enum class Of { kBatch, kLogitsRows, kPooledRows };
 
@@ -46,7 +50,8 @@ struct Rows {
   int n = 0;
 };
 
-// How many rows the operations of a pass are for: of the batch, and of its logits_rows.
+// The numbers of rows that the operations of a pass process: rows of the batch, and entries of its
+// logits_rows.
 struct PassRows {
   int n_rows = 0;
   int n_logits_rows = 0;

@@ -1,4 +1,4 @@
-// The data that the operations of a backend work on.
+// The tensors that the operations of a backend work on.
 #pragma once
 
 #include <cstddef>
@@ -13,38 +13,38 @@
 
 namespace pb {
 
-// A dense weight y = x W^T + bias in the layout of a backend, still in the host's memory, where it
-// can be written to a file and mapped from one.
+// A dense weight of y = x W^T + bias in the layout of a backend, in host memory. It can be written
+// to a file and mapped from it.
 struct PackedMatrix {
   int n_out = 0;
   int n_in = 0;
   DType dtype = DType::kF32;
   AlignedBuffer packed;
   AlignedBuffer bias;       // f32 (n_out), or empty
-  AlignedBuffer order;      // as of Matrix
-  bool compressed = false;  // as of Matrix
+  AlignedBuffer order;      // as in Matrix
+  bool compressed = false;  // as in Matrix
 };
 
-// Sizes of a PackedMatrix's buffers in bytes.
+// The sizes of the buffers of a PackedMatrix in bytes.
 struct MatrixBytes {
   size_t packed = 0;
-  size_t bias = 0;  // where there is one
+  size_t bias = 0;  // if the matrix has a bias
 };
 
-// The same on the device.
+// A packed matrix on the device.
 struct Matrix {
   int n_out = 0;
   int n_in = 0;
   DType dtype = DType::kF32;
   Buffer packed;
   Buffer bias;  // f32 (n_out), or empty
-  // i32 (n_in): the input that each column multiplies, to be put there by permute before a product;
-  // empty where columns lie as inputs do.
+  // i32 (n_in): the input that each column multiplies. permute() brings the inputs into this order
+  // before a product. Empty if column c multiplies input c.
   Buffer order;
   // True if a bf16 matrix is compressed without loss.
   bool compressed = false;
-  // Where its outputs lie in rows that several matrices share: columns [first_out, first_out +
-  // n_out) of n_beside; 0 of 0 where the rows are its own.
+  // If several matrices share the rows of y, this matrix writes columns [first_out, first_out +
+  // n_out) of n_beside columns. n_beside is 0 if y has the outputs of this matrix only.
   int first_out = 0;
   int n_beside = 0;
 
@@ -61,27 +61,27 @@ struct Norm {
   float eps = 0.0f;
   Vector weight;  // (hidden)
   Vector bias;    // (hidden) with kLayer, else empty
-  // norm_add multiplies its sums by it.
+  // The factor of the sums in norm_add().
   float sum_scale = 1.0f;
 };
 
-// The input of a matrix product: rows of `cols` numbers, rounded to what products of `dtype`
-// weights take (f32 for f32, bf16 for bf16, what suits the backend for int8 and int4), in the
-// backend's layout. With kF32 that is plain: row r is the `cols` floats from data + r * row_stride.
-// The padding of a row is zero.
+// The input of a matrix product: rows of `cols` numbers in the layout of the backend. They are
+// rounded to the format that products with weights of `dtype` need: f32 for f32, bf16 for bf16, and
+// a format of the backend's choice for quantised weights. With kF32 the layout is plain: row r
+// consists of `cols` floats at data + r * row_stride. The padding of a row is zero.
 struct Activations {
   int max_rows = 0;
   int cols = 0;
-  int64_t row_stride = 0;  // elements
+  int64_t row_stride = 0;  // in elements
   DType dtype = DType::kF32;
   Buffer data;
-  int64_t group_stride = 0;  // groups of a row, where rows are quantised
+  int64_t group_stride = 0;  // number of groups per row, if rows are quantised
   Buffer groups;
 };
 
-enum class Store { kSet, kAdd };  // y = ..., y += ...
+enum class Store { kSet, kAdd };  // y = ... or y += ...
 
-// cos and sin of every position: (n_positions, head_dim / 2) each.
+// The cosines and sines of every position, (n_positions, head_dim / 2) each.
 struct RopeTable {
   int n_positions = 0;
   int half_dim = 0;
@@ -89,7 +89,7 @@ struct RopeTable {
   Buffer sines;
 };
 
-// Keys and values of every block of a group, of those layers that have one shape.
+// The keys and values in all blocks of a group, for those of its layers that have the same shape.
 struct KvStorage {
   int group = 0;
   int n_blocks = 0;
@@ -102,10 +102,10 @@ struct KvStorage {
   Buffer data;
 };
 
-// Keys and values of all layers.
+// The keys and values of all layers.
 struct ModelKv {
   std::vector<KvStorage> storages;
-  std::vector<LayerPlace> places;  // by layer
+  std::vector<LayerPlace> places;  // indexed by layer
 };
 
 }  // namespace pb

@@ -1,4 +1,4 @@
-// The numbers of the xIELU activation, for the interfaces of operations and of kernels.
+// The parameters of the xIELU activation, which the interfaces of operations and of kernels use.
 #pragma once
 
 namespace pb {
