@@ -6,7 +6,7 @@
 namespace pb {
 namespace {
 
-// "a,b,c" has the item "b".
+// Returns true if a list like "a,b,c" has the item.
 bool has_item(std::string_view list, std::string_view item) {
   while (true) {
     const size_t comma = list.find(',');
@@ -23,7 +23,7 @@ void for_each_cgroup(const std::string& mount, std::string_view self_cgroup,
                      FunctionRef<void(const std::string&, bool)> visit) {
   std::istringstream lines{std::string(self_cgroup)};
   std::string line;
-  while (std::getline(lines, line)) {  // "hierarchy:controllers:/path"
+  while (std::getline(lines, line)) {  // the format is "hierarchy:controllers:/path"
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
@@ -31,8 +31,8 @@ void for_each_cgroup(const std::string& mount, std::string_view self_cgroup,
     const bool v2 = controllers.empty();
     if (!v2 && !has_item(controllers, controller)) continue;
     const std::string base = v2 ? mount : mount + "/" + std::string(controller);
-    // Inside a container the path may be the host's, of which only the root is mounted here: a
-    // directory that is not there is passed over, the root is always asked.
+    // Inside a container, the path may be a path of the host, of which only the root is mounted
+    // here. So directories that do not exist are ignored, and the root is always visited.
     for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
       if (path == "/") path.clear();
       visit(base + path, v2);

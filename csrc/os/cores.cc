@@ -18,11 +18,13 @@ namespace pb {
 
 namespace {
 
-// The CPUs of the affinity mask; as many as the machine has where the system does not say.
+// Returns the CPUs of the affinity mask, or as many CPUs as the machine has if the system has no
+// affinity masks.
 [[maybe_unused]] std::vector<int> allowed_cpus() {
   std::vector<int> cpus;
 #ifdef __linux__
-  // A kernel made for more CPUs than the set has bits answers EINVAL: ask again with a larger set.
+  // sched_getaffinity fails with EINVAL if the kernel supports more CPUs than the set has bits. The
+  // loop then tries a larger set.
   for (int n_cpus = 1024; n_cpus <= (1 << 20); n_cpus *= 2) {
     const size_t bytes = CPU_ALLOC_SIZE(n_cpus);
     std::vector<cpu_set_t> set((bytes + sizeof(cpu_set_t) - 1) / sizeof(cpu_set_t));
@@ -40,7 +42,7 @@ namespace {
   return cpus;
 }
 
-// quota / period in CPUs; nothing for "max", -1 and what does not parse.
+// Returns quota / period in CPUs. Returns nothing for "max", -1 and text that does not parse.
 std::optional<double> cpus_of(const std::string& quota, const std::string& period) {
   char* end = nullptr;
   const double quota_us = std::strtod(quota.c_str(), &end);

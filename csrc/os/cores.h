@@ -1,4 +1,4 @@
-// How many threads this process computes with, where nobody says.
+// The default number of threads for computation.
 #pragma once
 
 #include <optional>
@@ -10,31 +10,32 @@
 
 namespace pb {
 
-inline constexpr int kMostThreads = 1024;  // of a pool
+inline constexpr int kMostThreads = 1024;  // per thread pool
 
 struct Cores {
-  CpuTopology cpus;             // that this process may run on
-  std::optional<double> quota;  // CPUs' worth of time that a cgroup grants; nothing = no limit
+  CpuTopology cpus;             // the CPUs that this process may run on
+  std::optional<double> quota;  // CPU time that the cgroups allow, in CPUs; nothing = no limit
 
-  // One thread a physical core, fast or slow, but no more than the quota, rounded up. From 1 to
-  // kMostThreads.
+  // Returns the number of physical cores, fast and slow, but at most the quota, rounded up. The
+  // result is from 1 to kMostThreads.
   int n_threads() const;
 };
 
-// Reads the machine. Throws nothing but bad_alloc: what cannot be read is no limit.
-//   root     before "/sys" and "/proc": "" is the machine's own
+// Reads the cores and the quota. Throws nothing but bad_alloc. A quota that cannot be read is
+// treated as no limit.
+//   root     the prefix of "/sys" and "/proc", for tests: "" = those of this machine
 //   allowed  the CPUs of the affinity mask, at least one
 Cores read_cores(const std::string& root, const std::vector<int>& allowed);
 
-// The same for this machine and the affinity mask of the calling thread.
+// Reads the cores of this machine for the affinity mask of the calling thread.
 Cores read_cores();
 
-// read_cores().n_threads().
+// Returns read_cores().n_threads().
 int available_cores();
 
-// The smallest CPU quota, in CPUs, on the way from a process's cgroup to the root; nothing where
-// none is set. Both generations of cgroups are understood.
-//   mount        where the cgroup file systems are mounted: "/sys/fs/cgroup"
+// Returns the smallest CPU quota, in CPUs, of the cgroups from that of a process up to the root.
+// Returns nothing if no quota is set. Supports cgroup v1 and v2.
+//   mount        the directory where the cgroup file systems are mounted: "/sys/fs/cgroup"
 //   self_cgroup  the text of /proc/self/cgroup
 // https://docs.kernel.org/admin-guide/cgroup-v2.html (cpu.max),
 // https://docs.kernel.org/scheduler/sched-bwc.html (cpu.cfs_quota_us)

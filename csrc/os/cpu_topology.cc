@@ -13,12 +13,12 @@ namespace pb {
 
 namespace {
 
-constexpr int kMostCpus = 1 << 16;     // a number above it is none of a CPU; Linux ends at 8192
-constexpr size_t kMostSiblings = 8;    // threads of a core: POWER has eight, x86 two to four
-constexpr int kMostLevels = 8;         // of macOS's kinds of cores; there are two
-constexpr double kAboutAsFast = 0.75;  // of the fastest core's capacity
+constexpr int kMostCpus = 1 << 16;     // numbers above are invalid; Linux supports up to 8192 CPUs
+constexpr size_t kMostSiblings = 8;    // threads per core: POWER has eight, x86 two to four
+constexpr int kMostLevels = 8;         // kinds of cores on macOS; there are two
+constexpr double kAboutAsFast = 0.75;  // fraction of the fastest core's capacity
 
-// The number at the beginning of `text`, which is taken off.
+// Parses the number at the beginning of `text` and removes it from `text`.
 std::optional<int> take_number(std::string_view& text) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -27,7 +27,7 @@ std::optional<int> take_number(std::string_view& text) {
   return number;
 }
 
-// The CPUs of "0-3,8"; none where it does not parse.
+// Returns the CPUs of a list like "0-3,8"; an empty set if the list does not parse.
 std::set<int> cpus_of(std::string_view list) {
   std::set<int> cpus;
   while (!list.empty() && list.back() <= ' ') list.remove_suffix(1);
@@ -50,8 +50,9 @@ std::set<int> cpus_of(std::string_view list) {
 
 std::set<int> cpus_in(const std::string& path) { return cpus_of(first_line(path)); }
 
-// The first of the CPUs that share a core with `cpu`, which names the core. `cpu` itself where the
-// list cannot be true: without it, or with more threads than any core has.
+// Returns the lowest number of the CPUs that share a core with `cpu`, which identifies the core.
+// Returns `cpu` itself if the list is implausible: it lacks `cpu`, or has more threads than any
+// core has.
 int core_of(const std::string& directory, int cpu) {
   std::set<int> siblings = cpus_in(directory + "/topology/core_cpus_list");
   if (siblings.empty()) siblings = cpus_in(directory + "/topology/thread_siblings_list");
@@ -66,9 +67,10 @@ CpuTopology read_topology(const std::string& root, const std::vector<int>& allow
   const std::set<int> online = cpus_in(devices + "/system/cpu/online");
   std::set<int> cpus(allowed.begin(), allowed.end());
   std::erase_if(cpus, [&](int cpu) { return !online.contains(cpu); });
-  if (cpus.empty()) cpus.insert(allowed.begin(), allowed.end());  // then `online` is not true
+  // If no allowed CPU is in it, the list of online CPUs is wrong.
+  if (cpus.empty()) cpus.insert(allowed.begin(), allowed.end());
 
-  // Intel's hybrid CPUs have one device for the counters of each kind of core.
+  // On Intel's hybrid CPUs, each kind of core has a device for its performance counters.
   std::set<int> efficient = cpus_in(devices + "/cpu_atom/cpus");
   efficient.merge(cpus_in(devices + "/cpu_lowpower/cpus"));
 
@@ -87,7 +89,7 @@ CpuTopology read_topology(const std::string& root, const std::vector<int>& allow
     core.is_efficient |= efficient.contains(cpu);
     fastest = std::max(fastest, core.capacity);
   }
-  // If all CPUs are slow, they are equal.
+  // If all cores count as slow, they are equally fast, and n_slow is 0.
   const auto n_slow = std::ranges::count_if(cores, [&](const auto& entry) {
     const Core& core = entry.second;
     return core.is_efficient || (core.capacity > 0 && core.capacity < kAboutAsFast * fastest);
@@ -105,7 +107,8 @@ CpuTopology topology_of_macos(const std::function<int(const std::string&)>& numb
   topology.n_cpus = std::clamp(number("hw.logicalcpu"), 1, kMostCpus);
   topology.n_online = topology.n_cpus;
   topology.n_cores = std::clamp(number("hw.physicalcpu"), 1, topology.n_cpus);
-  // Kinds of cores, the fastest first; Macs with an Intel CPU have one and do not say.
+  // Performance levels are kinds of cores, of which level 0 is the fastest. Macs with an Intel CPU
+  // have one kind and lack this value.
   for (int level = 1; level < std::min(number("hw.nperflevels"), kMostLevels); ++level) {
     const int cores = number("hw.perflevel" + std::to_string(level) + ".physicalcpu");
     topology.n_slow += std::clamp(cores, 0, topology.n_cores - 1 - topology.n_slow);

@@ -18,7 +18,7 @@ CpuTopology topology_of_windows() {
   if (!GetLogicalProcessorInformationEx(RelationProcessorCore, first, &bytes)) bytes = 0;
 
   CpuTopology topology;
-  std::vector<int> classes;  // of each core: the higher, the faster
+  std::vector<int> classes;  // efficiency class of each core; a higher one is faster
   for (size_t at = 0; at < bytes;) {
     const auto& entry = *reinterpret_cast<const Entry*>(buffer.data() + at);
     for (WORD group = 0; group < entry.Processor.GroupCount; ++group) {

@@ -8,21 +8,23 @@
 
 namespace pb::file_calls {
 
-// Opens a file that is not there yet, for writing by its owner alone. Returns -1 where it fails.
+// Creates a file for writing that only its owner can access. Returns -1 if this fails or the file
+// exists already.
 int open_new(const std::string& path);
 
-// Writes some of the bytes, at least one. Returns how many; -1 where it fails.
+// Writes one or more of the bytes. Returns the number of bytes written, or -1 if this fails.
 std::ptrdiff_t write(int file, std::span<const std::byte> bytes);
 
-// Writes all bytes at `offset`; what is written next goes where it would have gone.
+// Writes all bytes at `offset`, without changing the position of the next write().
 bool write_at(int file, size_t offset, std::span<const std::byte> bytes);
 
-// Bytes that this user can still write where the file lies; a large number if it is not known.
+// Returns the number of bytes that this user can still write to the file system of the file; a
+// large number if it is unknown.
 size_t room(int file);
 
 bool close(int file);
 
-// Gives a file another's name, whose file it replaces in one step.
+// Renames a file. If a file with the new name exists, it is replaced atomically.
 bool replace(const std::string& from, const std::string& to);
 
 void remove(const std::string& path);

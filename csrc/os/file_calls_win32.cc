@@ -12,7 +12,7 @@
 
 namespace pb::file_calls {
 
-// The file inherits the rights of the user's folders, so only its owner can read it. Windows
+// The file inherits the access rights of the user's folders, so only its owner can read it. Windows
 // ignores POSIX modes.
 int open_new(const std::string& path) {
   return _wopen(wide(path).c_str(), _O_WRONLY | _O_CREAT | _O_EXCL | _O_BINARY | _O_NOINHERIT,
@@ -20,7 +20,7 @@ int open_new(const std::string& path) {
 }
 
 std::ptrdiff_t write(int file, std::span<const std::byte> bytes) {
-  constexpr size_t kMost = size_t{1} << 30;  // it counts in an int
+  constexpr size_t kMost = size_t{1} << 30;  // _write counts bytes in an int
   return _write(file, bytes.data(), static_cast<unsigned>(std::min(bytes.size(), kMost)));
 }
 
@@ -47,7 +47,7 @@ bool close(int file) { return _close(file) == 0; }
 
 bool replace(const std::string& from, const std::string& to) {
   if (MoveFileExW(wide(from).c_str(), wide(to).c_str(), MOVEFILE_REPLACE_EXISTING)) return true;
-  errno = EACCES;  // most often: the other one is mapped
+  errno = EACCES;  // the most frequent reason: the existing file is mapped
   return false;
 }
 

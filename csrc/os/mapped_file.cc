@@ -15,7 +15,7 @@
 namespace pb {
 namespace {
 
-// Returns the reason why an open file cannot be trusted or mapped, "" if there is none.
+// Returns the reason why an open file cannot be trusted or mapped; "" if there is none.
 std::string fault_of(const struct stat& status) {
   if (!S_ISREG(status.st_mode)) return "is not a plain file";
   if (status.st_uid != geteuid()) return "belongs to another user";
@@ -28,7 +28,7 @@ std::string fault_of(const struct stat& status) {
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path, std::string* problem) {
   problem->clear();
-  // O_NONBLOCK: a pipe by that name must not keep us waiting for its writer.
+  // With O_NONBLOCK, opening a named pipe does not wait for a process that writes to it.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) {
     if (errno != ENOENT) *problem = path + ": " + std::strerror(errno);
@@ -40,14 +40,14 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path, std:
   if (fault.empty()) {
     data = mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_SHARED, file, 0);
     if (data == MAP_FAILED) *problem = path + ": cannot be mapped: " + std::strerror(errno);
-    futimens(file, nullptr);  // when it was last of use; not to be had is no matter
+    futimens(file, nullptr);  // updates the time of last use; a failure does not matter
   } else {
     *problem = path + ": " + fault;
   }
   ::close(file);
   if (data == MAP_FAILED) return nullptr;
 #ifdef __linux__
-  // Pages that are not in memory yet are read as huge pages, if the file system supports them.
+  // Requests huge pages for pages that are not in memory yet, if the file system supports them.
   madvise(data, static_cast<size_t>(status.st_size), MADV_HUGEPAGE);
 #endif
   return std::shared_ptr<const MappedFile>(
@@ -58,7 +58,7 @@ MappedFile::~MappedFile() { munmap(const_cast<std::byte*>(bytes_.data()), bytes_
 
 void MappedFile::populate([[maybe_unused]] size_t begin, [[maybe_unused]] size_t end) const {
 #ifdef __linux__
-  constexpr int kPopulateRead = 22;  // MADV_POPULATE_READ, which older headers do not have
+  constexpr int kPopulateRead = 22;  // MADV_POPULATE_READ, which older headers lack
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   begin = begin / page * page;
   madvise(const_cast<std::byte*>(bytes_.data()) + begin, std::min(end, bytes_.size()) - begin,
@@ -91,7 +91,8 @@ void drop_mapped_pages([[maybe_unused]] std::span<const std::byte> bytes) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t begin = reinterpret_cast<uintptr_t>(bytes.data()) / page * page;
   const uintptr_t end = reinterpret_cast<uintptr_t>(bytes.data()) + bytes.size();
-  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // rounds its length up
+  // The kernel rounds the length up.
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 #endif
 }
 

@@ -1,4 +1,4 @@
-// A file of this user's, mapped for reading.
+// A file of this user, mapped for reading.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@ namespace pb {
 
 class MappedFile {
  public:
-  // Maps the file at `path`. Returns null, with the reason in `problem`, where that fails; for a
-  // file that does not exist `problem` stays empty. Symbolic links, anything but a plain file, and
-  // files that another user owns or may write are refused: the contents are going to be trusted.
+  // Maps the file at `path`. Returns null if this fails, with the reason in `problem`, which
+  // remains empty if the file does not exist. Symbolic links, files that are not regular, and files
+  // that another user owns or may write are refused, because the contents will be trusted.
   //
-  // A file that is replaced (by rename) stays as it was for those who have mapped it. Reading one
-  // that is cut short meanwhile raises SIGBUS, which nothing here can prevent.
+  // If the file is replaced by rename, the mapping still has the old contents. If the file is
+  // truncated while it is mapped, reading raises SIGBUS; this cannot be prevented.
   static std::shared_ptr<const MappedFile> open(const std::string& path, std::string* problem);
 
   ~MappedFile();
@@ -24,11 +24,12 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return bytes_; }
 
-  // Reads bytes [begin, end) in and maps their pages, where the system can do so at once.
+  // Reads bytes [begin, end) from the file and maps their pages, if the system supports doing this
+  // at once.
   void populate(size_t begin, size_t end) const;
 
   // Returns true if most of the pages mapped so far are huge pages, which can be read as fast as
-  // other memory. Newer Linux kernels use huge pages on most file systems.
+  // anonymous memory. Newer Linux kernels use huge pages on most file systems.
   bool in_huge_pages() const;
 
  private:
@@ -37,9 +38,9 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-// Gives back the page frames that hold `bytes` of a mapped file: they are read again when they are
-// touched again. Whole pages, those included that the ends lie in. Not for memory of another kind,
-// whose contents this would destroy.
+// Frees the page frames with `bytes` of a mapped file. The next access reads them from the file
+// again. Whole pages are freed, including the first and the last one. Must not be called for other
+// memory, because the contents would be lost.
 void drop_mapped_pages(std::span<const std::byte> bytes);
 
 }  // namespace pb

@@ -6,7 +6,7 @@
 namespace pb {
 namespace {
 
-// A handle of Windows that is closed with its scope.
+// A Windows handle that is closed at the end of its scope.
 class Handle {
  public:
   explicit Handle(HANDLE handle) : handle_(handle) {}
@@ -22,8 +22,9 @@ class Handle {
   HANDLE handle_;
 };
 
-// Returns the reason why an open file cannot be trusted or mapped, "" if there is none. The
-// rights of its folder decide who may write it; by default that folder is in the user's own.
+// Returns the reason why an open file cannot be trusted or mapped; "" if there is none. The access
+// rights of the folder determine who may write the file; by default the folder is inside the user's
+// own.
 std::string fault_of(HANDLE file, LARGE_INTEGER* size) {
   BY_HANDLE_FILE_INFORMATION about{};
   if (!GetFileInformationByHandle(file, &about) || !GetFileSizeEx(file, size)) {
@@ -39,7 +40,8 @@ std::string fault_of(HANDLE file, LARGE_INTEGER* size) {
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path, std::string* problem) {
   problem->clear();
-  // A link is opened itself, and refused; others may replace the file meanwhile.
+  // The flags open a link itself, so that it can be refused, and allow others to replace the file
+  // while it is open.
   const Handle file(CreateFileW(
       wide(path).c_str(), GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_DELETE, nullptr, OPEN_EXISTING,
       FILE_FLAG_OPEN_REPARSE_POINT | FILE_FLAG_BACKUP_SEMANTICS, nullptr));

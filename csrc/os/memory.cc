@@ -14,7 +14,7 @@
 namespace pb {
 namespace {
 
-// Nothing for "max", and for what is no number.
+// Parses a number. Returns nothing for "max" and for text that is not a number.
 std::optional<size_t> number(std::string_view text) {
   size_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -22,7 +22,7 @@ std::optional<size_t> number(std::string_view text) {
   return value;
 }
 
-// The number after `name` and spaces, at the beginning of a line.
+// Returns the number after `name` and spaces at the beginning of a line.
 std::optional<size_t> field(std::string_view text, std::string_view name) {
   while (!text.empty()) {
     const size_t end = text.find('\n');

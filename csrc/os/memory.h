@@ -1,4 +1,4 @@
-// How much memory this process may still take.
+// The amount of memory that this process can still allocate.
 #pragma once
 
 #include <cstddef>
@@ -8,18 +8,19 @@
 
 namespace pb {
 
-// Bytes that can be taken without swapping: what the system says is available, or less where a
-// cgroup leaves less. Where the system does not say, half of what the machine has.
+// Returns the bytes that can be allocated without swapping: the available memory of the system, or
+// less if a cgroup limit leaves less. If the system does not report its available memory, half of
+// the machine's memory is assumed.
 size_t available_memory();
 
-// "MemAvailable" of the text of /proc/meminfo, in bytes.
+// Returns "MemAvailable" from the text of /proc/meminfo, in bytes.
 // https://docs.kernel.org/filesystems/proc.html (meminfo)
 std::optional<size_t> available_of(std::string_view meminfo);
 
-// The least that memory limits on the way from a process's cgroup to the root leave: the limit,
-// less what is used, besides pages of files that can be dropped; nothing where no limit is set.
-// Both generations of cgroups are understood.
-//   mount        where the cgroup file systems are mounted: "/sys/fs/cgroup"
+// Returns the least memory that the limits of the cgroups from that of a process up to the root
+// leave: the limit minus the usage, not counting file pages that can be dropped. Returns nothing if
+// no limit is set. Supports cgroup v1 and v2.
+//   mount        the directory where the cgroup file systems are mounted: "/sys/fs/cgroup"
 //   self_cgroup  the text of /proc/self/cgroup
 // https://docs.kernel.org/admin-guide/cgroup-v2.html (memory.max, memory.stat),
 // https://docs.kernel.org/admin-guide/cgroup-v1/memory.html

@@ -15,8 +15,9 @@ namespace pb {
 
 namespace {
 
-// Written at a time, from a multiple of it: the system then keeps the file in huge pages, where it
-// does so at all, and whoever maps it reads it as fast as memory.
+// The file is written in pieces of this size, at multiples of it. A file system that supports huge
+// pages in its cache then uses them for the file, and reading the mapped file is as fast as reading
+// memory.
 constexpr size_t kPiece = size_t{8} << 20;
 
 }  // namespace
@@ -65,7 +66,7 @@ void NewFile::overwrite(size_t offset, std::span<const std::byte> bytes) {
 void NewFile::commit() {
   flush();
   if (!is_open()) return;
-  // Closing can bring up what writing did not (a network file system, a quota).
+  // Closing can report errors that writing did not (on a network file system, or with a quota).
   const bool is_closed = file_calls::close(std::exchange(file_, -1));
   if (is_closed && file_calls::replace(temporary_, path_)) return;
   problem_ = path_ + ": " + std::strerror(errno);

@@ -1,4 +1,4 @@
-// A file that appears under its name whole, or not at all.
+// A file that appears under its name completely or not at all.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace pb {
 
-// A file written under a temporary name beside `path` and renamed by commit(); without a commit()
-// it is removed. Until then `path` is the file that was there before, or none. The first failure is
-// kept in problem(), and every later call does nothing. Only the owner can read the file.
+// A file that is written under a temporary name in the directory of `path` and renamed by commit().
+// Without commit() it is removed. Until commit(), `path` remains as it was. problem() describes the
+// first failure, after which all calls do nothing. Only the owner can read the file.
 class NewFile {
  public:
   explicit NewFile(std::string path);
@@ -18,7 +18,7 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
-  // Bytes that the file system has left for this user; a large number where it does not say.
+  // Returns the bytes that the file system has left for this user; a large number if it is unknown.
   size_t room() const;
   void write(std::span<const std::byte> bytes);
   void overwrite(size_t offset, std::span<const std::byte> bytes);
@@ -30,14 +30,14 @@ class NewFile {
 
  private:
   void flush();
-  void fail();  // with errno
+  void fail();  // gives up with the message of errno
   void close_and_remove();
 
   std::string path_;
   std::string temporary_;
   std::string problem_;
   int file_ = -1;
-  std::vector<std::byte> piece_;  // not yet written
+  std::vector<std::byte> piece_;  // bytes that have not been written to the file yet
 };
 
 }  // namespace pb

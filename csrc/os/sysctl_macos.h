@@ -8,7 +8,7 @@
 
 namespace pb {
 
-// The value of a name that has an int ("hw.physicalcpu"); 0 where there is none.
+// Returns the value of a name with an int value ("hw.physicalcpu"); 0 if there is no such name.
 inline int sysctl_number(const std::string& name) {
   int value = 0;
   size_t bytes = sizeof(value);

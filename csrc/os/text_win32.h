@@ -1,4 +1,4 @@
-// Text of Windows: UTF-16 of UTF-8, and what an error says.
+// Text on Windows: conversion from UTF-8 to UTF-16, and messages of errors.
 #pragma once
 
 #include <string>

@@ -1,25 +1,27 @@
-// The protocol, and why a late worker can never see half of one loop and half of the next.
+// The protocol of the pool, which prevents a delayed worker from seeing parts of two loops.
 //
-// `state_` holds | stop | loop number | open | workers inside |. Four steps touch it:
+// `state_` contains | stop | loop number | open | workers inside |. Four steps change it:
 //   publish  (caller)  closed, 0 inside  -> next loop number, open, 0 inside
 //   enter    (worker)  open, k inside    -> same loop, open, k + 1 inside     one compare-exchange
 //   leave    (worker)  k inside          -> k - 1 inside
 //   close    (caller)  open              -> closed; then it waits until 0 are inside
 // A worker reads call_, body_, n_, grain_ and next_chunk_ only between enter and leave. The caller
 // writes them only between "closed and 0 inside" and publish. No worker can enter in that time,
-// however long it was delayed since it last looked at `state_`: its compare-exchange expects the
-// word it saw, open, and succeeds only if the word is that one still. So whoever is inside was
-// counted while this very loop was open, and the caller waits for it. The loop number (46 bits)
-// keeps a worker from entering the loop that it has just left. Ordering: publish releases the
-// loop's fields to enter, which acquires; leave releases what the bodies wrote to the caller, which
-// acquires the count 0 (read-modify-writes in between keep the release sequence whole).
+// even if it was delayed after it last read `state_`: its compare-exchange expects the value that
+// it read, in which the loop is open, and succeeds only if `state_` still has that value. So every
+// worker inside was counted while the current loop was open, and the caller waits for it. The loop
+// number (46 bits) prevents a worker from entering the loop that it has just left.
 //
-// Why no wake-up is lost: a worker counts itself in parked_ and then looks at state_; the caller
-// publishes and then looks at parked_. All four are sequentially consistent, so at least one sees
-// the other: the worker finds the loop, or the caller finds somebody parked. In the second case the
-// caller passes through the mutex before it notifies, and the worker holds the mutex from before
-// its look at state_ until it waits. It is the same the other way round, for a caller that sets
-// caller_waits_ and a last worker that leaves.
+// Memory order: publish releases the fields of the loop to enter, which acquires them. leave
+// releases the results of the bodies to the caller, which acquires them when it reads the count 0.
+// Read-modify-writes in between continue the release sequence.
+//
+// No wake-up is lost: a worker increments parked_ and then reads state_; the caller publishes and
+// then reads parked_. All four operations are sequentially consistent, so that the worker finds the
+// loop or the caller finds the worker parked. In the second case the caller locks and unlocks the
+// mutex before it notifies, and the worker holds the mutex from before it reads state_ until it
+// waits. The same holds in the opposite direction, for a caller that sets caller_waits_ and the
+// last worker that leaves.
 
 #include "os/thread_pool.h"
 
@@ -41,7 +43,7 @@ namespace {
 
 constexpr uint64_t kInsideMask = 0xffff;
 constexpr uint64_t kOpen = uint64_t{1} << 16;
-constexpr uint64_t kLoop = uint64_t{1} << 17;  // one of the loop number
+constexpr uint64_t kLoop = uint64_t{1} << 17;  // increment of the loop number
 constexpr uint64_t kStop = uint64_t{1} << 63;
 
 constexpr uint64_t loop_of(uint64_t state) { return (state & ~kStop) / kLoop; }
@@ -49,12 +51,12 @@ constexpr bool is_new_loop(uint64_t state, uint64_t last_loop) {
   return (state & kOpen) != 0 && loop_of(state) != last_loop;
 }
 
-// Long enough to span the gaps between the loops of one forward pass, short enough to cost nothing
-// that shows when the pass is over.
+// This time is long enough for the gaps between the loops of a forward pass, and too short to waste
+// noticeable CPU time after the pass.
 constexpr std::chrono::microseconds kSpinBeforeParking{40};
 constexpr int kPausesPerClockRead = 32;
-// The caller waits for workers that are about to finish. One that takes longer has lost its core to
-// another program: it waits in line there, and comes over to ours as soon as we leave it.
+// The caller spins this long for workers that are about to finish. A worker that takes longer has
+// lost its core to another program. It can run on the core of the caller once the caller blocks.
 constexpr std::chrono::microseconds kSpinBeforeLeaving{100};
 
 inline void pause() {
@@ -66,8 +68,8 @@ inline void pause() {
 }
 
 #ifndef _WIN32
-// While it lives, threads that are started have all signals blocked but those that a fault raises
-// in the thread itself: the program's signals go to the program's own threads.
+// While an object of this class exists, new threads start with all signals blocked, except those
+// that a fault in the thread raises. The program's own threads then receive its signals.
 class BlockSignals {
  public:
   BlockSignals() {
