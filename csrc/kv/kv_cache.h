@@ -21,9 +21,10 @@
 // counts as indexed if a block of group 0 is mapped to it (kv_group_mapping.h).
 //
 // check_integrity() verifies these invariants:
-//   - Every full block that a sequence holds is in the index under the sequence's tokens. A partly
-//     filled last block may also be in the index (after seq_remove) and may be shared; reserve()
-//     copies such a block before it is written to.
+//   - Every block that a sequence holds and that is full of committed tokens is in the index under
+//     these tokens. A partly filled last block may also be in the index (after seq_remove) and may
+//     be shared; reserve() copies such a block before it is written to, or removes it from the
+//     index if it is not shared and there is no room for a copy.
 //   - A sequence that holds a block of group 0 also holds all blocks before it, and releases them
 //     after it. Therefore leaves are evicted before their parents: an evicted block has no child
 //     left in the index.
