@@ -1,5 +1,5 @@
-// A buffer on a cache-line boundary. It owns zeroed memory, in huge pages if it is large and the
-// system has them, or borrows memory for reading.
+// A buffer that starts on a cache-line boundary. It either owns zeroed memory, in huge pages if it
+// is large and the system supports them, or borrows memory for reading.
 #pragma once
 
 #include <cstddef>
@@ -30,15 +30,16 @@ class AlignedBuffer {
     void* p = allocate(alignment, rounded);
     if (p == nullptr) throw std::bad_alloc();
 #ifdef __linux__
-    // Only whole huge pages: most of a partial last one could be unused memory.
+    // Requests huge pages for whole pages only, because most of a partial last huge page could be
+    // unused memory.
     if (alignment == kHugePage) madvise(p, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
 #endif
     std::memset(p, 0, bytes);
     data_.reset(static_cast<std::byte*>(p));
   }
 
-  // Borrows memory on a cache-line boundary that `owner` keeps alive. The memory may be mapped
-  // read-only, so the buffer must be treated as const.
+  // Borrows memory that starts on a cache-line boundary and that `owner` keeps alive. The memory
+  // may be mapped read-only, so the buffer must be treated as const.
   static AlignedBuffer borrowed(const std::byte* data, size_t bytes,
                                 std::shared_ptr<const void> owner) {
     AlignedBuffer buffer;
@@ -72,7 +73,7 @@ class AlignedBuffer {
 #endif
 
   struct Free {
-    std::shared_ptr<const void> owner;  // null: the memory is the buffer's own
+    std::shared_ptr<const void> owner;  // null: the buffer owns its memory
     void operator()(std::byte* p) const {
       if (owner == nullptr) release(p);
     }

@@ -1,4 +1,4 @@
-// A non-owning reference to a callable: std::function without its allocation.
+// A reference to a callable that does not own it. Unlike std::function, it never allocates.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ class FunctionRef;
 template <typename Result, typename... Arguments>
 class FunctionRef<Result(Arguments...)> {
  public:
-  // Refers to `f`, which must outlive this.
+  // Refers to `f`, which must outlive the reference.
   template <typename F>
     requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
   FunctionRef(F&& f)

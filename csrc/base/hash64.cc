@@ -5,12 +5,13 @@
 namespace pb {
 namespace {
 
-constexpr uint64_t kOdd = 0x9e3779b97f4a7c15u;  // 2^64 / golden ratio: bits without a pattern
+constexpr uint64_t kOdd = 0x9e3779b97f4a7c15u;  // 2^64 / golden ratio, whose bits have no pattern
 
-// One to one in `word` for a given lane, and in `lane` for a given word: a single word that differs
-// always shows. Eight lanes, so that the multiplications overlap.
-// The shift brings what the multiplication has moved up down again: else a flip of a high bit could
-// be undone by a flip in the lane's next word.
+// Combines a lane with a word. For a given lane, the result is one-to-one in `word`, and for a
+// given word it is one-to-one in `lane`, so a difference in a single word always changes the hash.
+// There are eight lanes, so that their multiplications overlap. The multiplication moves
+// differences to higher bits, and the shift moves them down again. Without the shift, a flipped bit
+// in the next word of the lane could cancel a flipped high bit.
 uint64_t mixed(uint64_t lane, uint64_t word) {
   lane = (lane ^ word) * kOdd;
   return lane ^ (lane >> 29);
@@ -33,7 +34,7 @@ void Hash64::update(std::span<const std::byte> bytes) {
   const size_t n_blocks = bytes.size() / kBlock;
   for (size_t i = 0; i < n_blocks; ++i) add(bytes.data() + i * kBlock);
   if (const size_t rest = bytes.size() % kBlock; rest != 0) {
-    std::array<std::byte, kBlock> last{};  // the length says how much of it is padding
+    std::array<std::byte, kBlock> last{};  // zero padding; the hash includes the length
     std::memcpy(last.data(), bytes.data() + n_blocks * kBlock, rest);
     add(last.data());
   }

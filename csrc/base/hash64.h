@@ -15,7 +15,7 @@ class Hash64 {
 
   Hash64();
 
-  // The number of bytes is a multiple of kBlock in all calls but the last.
+  // In all calls but the last, the number of bytes must be a multiple of kBlock.
   void update(std::span<const std::byte> bytes);
   uint64_t digest() const;
 

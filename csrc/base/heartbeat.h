@@ -1,5 +1,5 @@
-// Counts the progress of a computation, for a watcher on another thread: while the count grows the
-// computation is alive, however slow.
+// Counts the progress of a computation for a watchdog on another thread. While the count increases,
+// the computation is alive, however slow it is.
 #pragma once
 
 #include <atomic>
@@ -9,10 +9,11 @@ namespace pb {
 
 class Heartbeat {
  public:
-  // Called by the computing thread. Relaxed: it orders no other memory access.
+  // Called by the computing thread. The increment is relaxed, because it orders no other memory
+  // access.
   void beat() { count_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Called from any thread at any time; never waits.
+  // Returns the count. Any thread may call this function at any time. It never waits.
   int64_t count() const { return count_.load(std::memory_order_relaxed); }
 
  private:

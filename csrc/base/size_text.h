@@ -1,4 +1,4 @@
-// Formats sizes of memory for messages.
+// Formats memory sizes for messages.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace pb {
 
-// "1.50 GiB"
+// Returns a text like "1.50 GiB".
 std::string size_text(size_t bytes);
 
 }  // namespace pb
