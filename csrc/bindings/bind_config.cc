@@ -81,6 +81,6 @@ py::list config_fields() {
 
 void bind_config(py::module_& module) {
   py::options options;
-  options.disable_function_signatures();  // they are in _core.pyi
+  options.disable_function_signatures();  // _core.pyi has the signatures
   module.def("config_fields", &pb::bindings::config_fields, pb::bindings::doc("config_fields"));
 }

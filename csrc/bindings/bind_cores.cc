@@ -10,7 +10,7 @@ namespace py = pybind11;
 namespace pb::bindings {
 namespace {
 
-// The fields of Cores in pybatcher/machine/cores.py.
+// Returns the fields of Cores in pybatcher/machine/cores.py.
 py::dict cores() {
   const Cores found = read_cores();
   py::dict d;
@@ -28,6 +28,6 @@ py::dict cores() {
 
 void bind_cores(py::module_& module) {
   py::options options;
-  options.disable_function_signatures();  // they are in _core.pyi
+  options.disable_function_signatures();  // _core.pyi has the signatures
   module.def("cores", &pb::bindings::cores, pb::bindings::doc("cores"));
 }

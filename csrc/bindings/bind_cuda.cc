@@ -13,7 +13,7 @@ namespace py = pybind11;
 namespace pb::bindings {
 namespace {
 
-// The fields of CudaInfo in pybatcher/machine/cuda.py.
+// Returns the fields of CudaInfo in pybatcher/machine/cuda.py.
 py::dict cuda_info() {
   const cuda::Build& build = cuda::this_build();
   const cuda::Driver driver = [&build] {
@@ -43,6 +43,6 @@ py::dict cuda_info() {
 
 void bind_cuda(py::module_& module) {
   py::options options;
-  options.disable_function_signatures();  // they are in _core.pyi
+  options.disable_function_signatures();  // _core.pyi has the signatures
   module.def("cuda_info", &pb::bindings::cuda_info, pb::bindings::doc("cuda_info"));
 }

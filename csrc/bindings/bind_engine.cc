@@ -278,7 +278,7 @@ void bind_facts(py::class_<PyEngine>& engine) {
 void bind_engine(py::module_& module) {
   using namespace pb::bindings;
   py::options options;
-  options.disable_function_signatures();  // they are in _core.pyi
+  options.disable_function_signatures();  // _core.pyi has the signatures
   py::class_<PyEngine> engine(module, "Engine", doc("Engine"));
   engine.def(py::init(&make_engine), py::arg("config"), py::arg("tensors"), py::kw_only(),
              py::arg("dtype"), py::arg("kv_dtype"), py::arg("device"), py::arg("n_ctx"),

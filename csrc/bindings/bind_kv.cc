@@ -23,8 +23,8 @@ namespace py = pybind11;
 namespace pb::bindings {
 namespace {
 
-// Allows one call of any KvCache at a time on a Python without the GIL. A copy_block that waits
-// lets other calls in, as it does under the GIL.
+// A lock that lets only one call of any KvCache run at a time on a Python without the GIL. A
+// copy_block that waits lets other calls run, as it does under the GIL.
 class OneCall {
  private:
   py::scoped_critical_section section_{py::type::handle_of<KvCache>()};
@@ -61,7 +61,7 @@ void bind_kv(py::module_& module) {
   using pb::KvCache;
   using namespace pb::bindings;
   py::options options;
-  options.disable_function_signatures();  // they are in _core.pyi
+  options.disable_function_signatures();  // _core.pyi has the signatures
   const py::call_guard<OneCall> one_call;
   py::class_<KvCache>(module, "KvCache", doc("KvCache"))
       .def(py::init([](int n_blocks, int block_size, int n_parallel, int max_length,

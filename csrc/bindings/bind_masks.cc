@@ -24,7 +24,7 @@ void bind_masks(py::module_& module) {
   using pb::TokenMasks;
   using namespace pb::bindings;
   py::options options;
-  options.disable_function_signatures();  // they are in _core.pyi
+  options.disable_function_signatures();  // _core.pyi has the signatures
   module.attr("ALL_FORBIDDEN") = pb::kAllForbidden;
   py::class_<TokenMasks>(module, "TokenMasks", doc("TokenMasks"))
       .def(py::init([](const py::object& n_rows, const py::object& vocab_size) {

@@ -73,7 +73,7 @@ py::dict weight_formats() {
 
 void bind_quantise(py::module_& module) {
   py::options options;
-  options.disable_function_signatures();  // they are in _core.pyi
+  options.disable_function_signatures();  // _core.pyi has the signatures
   module.def("quantise", &pb::bindings::quantise, py::arg("name"), py::arg("tensor"),
              py::arg("dtype"), py::arg("n_threads"), pb::bindings::doc("quantise"));
   module.def("weight_formats", &pb::bindings::weight_formats, pb::bindings::doc("weight_formats"));

@@ -14,19 +14,19 @@
 
 namespace pb::bindings {
 
-// Returns repr(value), cut to 80 characters, because a hostile value may be of any size. Never
+// Returns repr(value), truncated to 80 characters because a hostile value may be of any size. Never
 // throws a Python error.
 std::string shown(pybind11::handle value);
 
-// Converts a whole number: an int or any object with __index__ except bool. Throws kInvalidRequest
-// that names `field` if it is not from low to high.
+// Converts an integer, which is an int or any object with __index__ except bool. Throws
+// kInvalidRequest with the name `field` if it is not from low to high.
 int64_t to_integer(pybind11::handle value, const std::string& field, int64_t low, int64_t high);
 
 // Converts a seed: an unsigned 64-bit number.
 uint64_t to_seed(pybind11::handle value);
 
-// Converts ids from 0 to high: a one-dimensional array of any integer type, or a sequence of whole
-// numbers.
+// Converts ids from 0 to high from a one-dimensional array of any integer type, or from a sequence
+// of integers.
 std::vector<int32_t> to_ids(pybind11::handle value, const std::string& field, int32_t high);
 
 // Converts ids as to_ids() does, and appends them to `ids`.
@@ -37,17 +37,17 @@ void append_ids(pybind11::handle value, const std::string& field, int32_t high,
 // missing or of the wrong type. ModelConfig::validate() checks the values.
 ModelConfig to_model_config(const pybind11::dict& fields);
 
-// Makes views of numpy arrays with the names of their element types: {name: (array, "f32")}. An
-// entry may also be {name: (function, "f32", rows, columns[, order])}: the function is called
-// later, without arguments and with the GIL, and returns the matrix; order, int32 (columns), is
-// TensorView::order. The views are valid as long as `keep_alive`. mapped: names of tensors in a
-// mapped file, whose pages may be dropped and read again. native: names of matrices that keep their
-// element type (TensorView::keeps_dtype).
+// Makes views of numpy arrays from a dict {name: (array, "f32")}, where "f32" is the element type.
+// An entry may also be {name: (function, "f32", rows, columns[, order])}: the function is called
+// later, without arguments and with the GIL, and returns the matrix. `order`, int32 (columns), is
+// TensorView::order. The views are valid as long as `keep_alive`. `mapped` contains the names of
+// tensors in a mapped file, whose pages may be dropped and read again. `native` contains the names
+// of matrices with their own element type (TensorView::keeps_dtype).
 TensorMap to_tensors(const pybind11::dict& tensors, const pybind11::set& mapped,
                      const pybind11::set& native, std::vector<pybind11::object>& keep_alive);
 
-// Converts the options of loading. cache: (directory, name, key), or None. progress: a function
-// that is called with the GIL and must outlive the result, or None.
+// Converts the options of loading. `cache` is (directory, name, key) or None. `progress` is None,
+// or a function that is called with the GIL and must outlive the result.
 LoadOptions to_load_options(const pybind11::object& cache, const pybind11::object& progress);
 
 }  // namespace pb::bindings

@@ -55,7 +55,7 @@ void read_fields(const py::dict& fields, Part& part) {
   });
 }
 
-// Converts a list of dicts.
+// Converts a list of dicts to a vector of parts.
 template <typename Part, typename ReadMore>
 std::vector<Part> to_parts(const py::dict& fields, const char* name, ReadMore read_more) {
   std::vector<Part> parts;
@@ -93,7 +93,7 @@ ModelConfig to_model_config(const py::dict& fields) {
   c.sliding_windows = field<std::vector<int>>(fields, "sliding_windows");
   c.layer_shapes = to_parts<LayerShape>(fields, "layer_shapes", [](const auto&, auto&) {});
   c.moe.in_layer = read_optional(fields, "moe", c.moe);
-  // A model has recurrent layers of one kind at most.
+  // A model has at most one kind of recurrent layer.
   c.recurrent_layers = read_optional(fields, "gated_delta_net", c.gated_delta_net);
   const bool has_short_conv = !field<py::object>(fields, "short_conv").is_none();
   if (has_short_conv) {

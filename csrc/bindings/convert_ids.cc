@@ -21,7 +21,7 @@ std::string range(int64_t low, int64_t high) {
   return "a whole number from " + std::to_string(low) + " to " + std::to_string(high);
 }
 
-// Returns the value as an int object, or null if it is not a whole number.
+// Returns the value as an int object, or null if it is not an integer.
 py::object as_int(py::handle value) {
   if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) return {};
   PyObject* index = PyNumber_Index(value.ptr());
@@ -29,7 +29,7 @@ py::object as_int(py::handle value) {
   return py::reinterpret_steal<py::object>(index);
 }
 
-// Converts one list item without allocation. Sets `failed` if it is not a 64-bit whole number.
+// Converts one list item without allocation. Sets `failed` if it is not a 64-bit integer.
 int64_t item_value(PyObject* item, bool* failed) {
   int overflow = 0;
   if (PyLong_CheckExact(item)) {
@@ -136,8 +136,8 @@ void append_ids(py::handle value, const std::string& field, int32_t high,
       PyBytes_Check(value.ptr())) {
     refuse(field, shown(value), "a one-dimensional integer array or a sequence of whole numbers");
   }
-  // A copy, unless it is a tuple: converting an item may run Python code (__index__) that changes
-  // the sequence.
+  // The sequence is copied unless it is a tuple, because converting an item may run Python code
+  // (__index__) that changes the sequence.
   const auto items = py::reinterpret_steal<py::tuple>(PySequence_Tuple(value.ptr()));
   if (!items) throw py::error_already_set();
   const size_t n = items.size();

@@ -28,8 +28,8 @@ DType tensor_dtype(const std::string& name, const std::string& dtype) {
   refuse("tensor '" + name + "' has element type '" + dtype + "'; expected one of " + names);
 }
 
-// Returns true if the numpy type of `array` is that of `dtype`. bf16 has no numpy type: its bits
-// are uint16.
+// Returns true if the numpy type of `array` is that of `dtype`. numpy has no bf16, so the bits of
+// bf16 are uint16.
 bool array_fits(const py::array& array, DType dtype) {
   const char kind = array.dtype().kind();
   const auto size = static_cast<size_t>(array.itemsize());
@@ -53,8 +53,8 @@ std::string described(const py::array& array) {
          py::str(array.dtype()).cast<std::string>();
 }
 
-// Fills the view of a weight in blocks. The array has contiguous rows of bytes, each of whole
-// blocks.
+// Fills the view of a quantised tensor. The array has contiguous rows of bytes, each of which
+// consists of whole blocks.
 void view_blocks(const py::array& array, TensorView& view) {
   const auto block = static_cast<py::ssize_t>(block_bytes(view.dtype));
   if (array.dtype().kind() != 'u' || array.itemsize() != 1 || array.ndim() != 2 ||
@@ -140,7 +140,8 @@ int64_t promised_size(py::handle value, int64_t low, const std::string& name) {
   }
 }
 
-// Returns the input that each column multiplies. The values are checked when weights are loaded.
+// Returns the input that each column multiplies. The values are checked when the weights are
+// loaded.
 std::shared_ptr<const std::vector<int32_t>> order_of(const std::string& name, py::handle value) {
   if (!py::isinstance<py::array>(value)) {
     refuse("tensor '" + name + "' has an order of its inputs that is no numpy array");
@@ -155,9 +156,9 @@ std::shared_ptr<const std::vector<int32_t>> order_of(const std::string& name, py
                                                       numbers.data() + numbers.size());
 }
 
-// Converts (function, element type, rows, columns): the function will return the array. A fifth
-// item is the order of the columns (TensorView::order). A vector may not be promised, because the
-// loader reads it at once.
+// Converts (function, element type, rows, columns), where the function will return the array. An
+// optional fifth item is the order of the columns (TensorView::order). The tensor must not be a
+// vector, because the loader reads vectors immediately.
 TensorView to_view_of_promise(const std::string& name, const py::tuple& entry,
                               std::vector<py::object>& keep_alive) {
   if (PyCallable_Check(py::object(entry[0]).ptr()) == 0 || !py::isinstance<py::str>(entry[1])) {
@@ -199,7 +200,7 @@ TensorView to_view(const std::string& name, const py::object& entry, bool is_map
 TensorMap to_tensors(const py::dict& tensors, const py::set& mapped, const py::set& native,
                      std::vector<py::object>& keep_alive) {
   TensorMap map;
-  // A copy, because without the GIL another thread may change the dict at any time.
+  // The dict is copied, because without the GIL another thread may change it at any time.
   const auto copied = py::reinterpret_steal<py::dict>(PyDict_Copy(tensors.ptr()));
   if (!copied) throw py::error_already_set();
   for (const auto& [key, entry] : copied) {

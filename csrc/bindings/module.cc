@@ -1,8 +1,8 @@
-// pybatcher._core: the compiled engine.
+// The extension module pybatcher._core: the compiled engine.
 #include "bindings/bindings.h"
 
-// The extension does not need the GIL: calls of an engine take its lock, and nothing else is
-// shared.
+// The extension does not need the GIL: calls of an engine take the engine's lock, and engines share
+// nothing else.
 PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   module.doc() = "The compiled engine of pybatcher. Use it through pybatcher.Engine.";
   bind_errors(module);
