@@ -40,11 +40,11 @@ X86Features ask() {
   f.is_amd = vendor.b == signature_AMD_ebx && vendor.c == signature_AMD_ecx &&
              vendor.d == signature_AMD_edx;
   const Leaf basic(1, 0);
-  const uint32_t saved = bit(basic.c, 27) ? saved_registers() : 0;  // bit OSXSAVE
+  const uint32_t saved = bit(basic.c, 27) ? saved_registers() : 0;  // the bit OSXSAVE
   const auto saves = [saved](uint32_t registers) { return (saved & registers) == registers; };
-  const bool ymm = saves(0x6) && bit(basic.c, 28);  // XMM and YMM; AVX
+  const bool ymm = saves(0x6) && bit(basic.c, 28);  // registers XMM and YMM; AVX
   const bool zmm = ymm && saves(0xe0);              // mask registers, and both halves of ZMM
-  const bool tiles = saves(0x60000);                // their configuration and data
+  const bool tiles = saves(0x60000);                // tile configuration and tile data
   const Leaf more(7, 0);
   const Leaf still_more = more.a >= 1 ? Leaf(7, 1) : Leaf();  // more.a is the number of sub-leaves
   f.fma = ymm && bit(basic.c, 12);

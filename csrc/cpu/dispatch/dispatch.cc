@@ -41,8 +41,8 @@ bool has_avx512_amx() {
 // vdpbf16ps is twice as fast as fma.
 bool is_intel() { return x86_features().is_intel; }
 
-// The targets, the most demanding first: TARGET(name, whether this CPU and its system run it,
-// whether the next target is faster here).
+// The targets, starting with the most demanding: TARGET(name, whether this CPU and its system can
+// run it, whether the next target is faster on this CPU).
 #define PB_CPU_TARGETS(TARGET)                   \
   TARGET(avx512_amx, has_avx512_amx, never)      \
   TARGET(avx512_bf16, has_avx512_bf16, is_intel) \
@@ -65,7 +65,7 @@ bool has_neon_i8mm() {
   return has_neon() && sysctl_number("hw.optional.arm.FEAT_I8MM") != 0 &&
          sysctl_number("hw.optional.arm.FEAT_BF16") != 0;
 }
-#else  // a system without a query
+#else  // the system has no query for CPU features
 bool has_neon() { return false; }
 bool has_neon_i8mm() { return false; }
 #endif

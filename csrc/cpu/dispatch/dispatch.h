@@ -10,7 +10,7 @@
 
 namespace pb::cpu {
 
-// Returns the targets that were compiled, the most demanding first. The last one, "scalar", runs on
+// Returns the compiled targets, starting with the most demanding. The last one, "scalar", runs on
 // every CPU.
 std::vector<const Kernels*> compiled_targets();
 
@@ -21,7 +21,7 @@ const Kernels* find_target(std::string_view name);
 // Returns a target's product for weights of `dtype`; with `compressed`, for compressed bf16.
 const ProductKernel& product_kernel(const Kernels& target, DType dtype, bool compressed = false);
 
-// Returns the scratch bytes that suffice for every product of a target.
+// Returns the bytes of scratch that suffice for every product of a target.
 int most_scratch_bytes(const Kernels& target);
 
 // Returns GemmArgs::prefetch_quick for this CPU.

@@ -1,9 +1,10 @@
 // The interface between CpuBackend and the kernels of one instruction set.
 //
 // targets/target_*.cc include this file and are compiled for CPUs that may differ from the current
-// one. So nothing here may use a function of which the linker could keep such a copy for the whole
-// program (among them inline functions and templates of the standard library; those of formats/ are
-// compiled for the host). Only raw pointers are used.
+// one. So this file must not use functions that the compiler may emit in several object files, such
+// as inline functions and templates of the standard library: the linker could choose the copy of
+// another target for the whole program. The functions of formats/ are compiled for the host. Only
+// raw pointers are used.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,8 @@ namespace pb::cpu {
 // The types of stored keys and values (kernels/attention/kv_numbers-inl.h).
 enum class KvNumbers : uint8_t { kF32, kBf16, kF16, kInt8 };
 
-// The distance of two numbers of a row of bf16 values that form a pair: (d, d + kValuePair).
+// The distance between the two numbers of a pair in a row of bf16 values: numbers d and d +
+// kValuePair form a pair.
 inline constexpr int kValuePair = 16;
 
 // The layout of keys and values. Attention reads one layer and kv head: first the keys of all KV
@@ -45,7 +47,7 @@ struct KvLayout {
 
 inline constexpr int kGroupSize = kGroup;
 inline constexpr int kFp8BlockSize = kFp8Block;
-// The numbers of k of bf16 tiles are padded to a multiple of it.
+// The number of k in bf16 tiles is padded to a multiple of this.
 inline constexpr int kBf16Padding = 32;
 inline constexpr int kSegment = 256;         // = kAttentionSegment (ops/kv_segments.h)
 inline constexpr int kQueriesPerBlock = 32;  // queries that share one pass over the keys
@@ -67,7 +69,7 @@ struct alignas(64) CompressedHead {
 // A number of a compressed tile whose high byte has no code.
 struct CompressedPatch {
   uint16_t run;
-  uint8_t place;  // index in the run
+  uint8_t place;  // index of the number in its run
   uint8_t high;
 };
 inline constexpr int kNoRun = 0xffff;  // marks the end of the patches
@@ -106,7 +108,7 @@ struct GemmArgs {
   const void* weights = nullptr;     // tiles of (k, tile columns), see pack.h
   const float* bias = nullptr;       // (n_tiles * tile columns), or null
   const void* x = nullptr;           // (rows, x_stride)
-  int64_t x_stride = 0;              // elements
+  int64_t x_stride = 0;              // in elements
   const RowGroup* groups = nullptr;  // (rows, group_stride), for quantised weights only
   int64_t group_stride = 0;
   float* y = nullptr;  // (rows, n_out), with y_stride between rows
@@ -114,8 +116,8 @@ struct GemmArgs {
   int n_out = 0;
   int n_in = 0;
   bool add = false;
-  // If true, weights that are multiplied as fast as they arrive are prefetched; false if the CPU's
-  // own prefetchers are faster.
+  // True if prefetching is faster for products that are limited by the speed of memory. False if
+  // the CPU's own prefetchers are faster.
   bool prefetch_quick = true;
 };
 
@@ -146,13 +148,13 @@ struct QueryBlock {
 // Queries [first_query, end_query) of a block, which read the same KV blocks.
 struct AttentionArgs {
   KvLayout layout;
-  const std::byte* head = nullptr;  // of the layer and kv head
+  const std::byte* head = nullptr;  // the KV of the layer and kv head
   const int32_t* block_table = nullptr;
   int first_query = 0;
   int end_query = 0;
   float scale = 1.0f;
-  float softcap = 0.0f;  // caps scores; 0 = none
-  // The data that is probably read after the last of these KV blocks, for prefetches.
+  float softcap = 0.0f;  // bounds scores by softcap * tanh(s / softcap); 0 = none
+  // The KV that attention probably reads after the last of these KV blocks, for prefetches.
   const std::byte* next_head = nullptr;
   const int32_t* next_block_table = nullptr;
   int n_next_blocks = 0;
@@ -168,42 +170,45 @@ struct SoftmaxState {
 // The layout of packed weights of a dtype (pack.h).
 struct TileLayout {
   int columns;         // outputs per tile
-  bool lines = false;  // int4: consecutive numbers are of few columns, instead of few k
+  bool lines = false;  // int4: consecutive numbers belong to few columns instead of few k
   int run = 0;         // compressed bf16: numbers per run; 0: not compressed
 };
 
-// The most weight tiles per call of a product. Weights from memory are read fastest in long
-// stretches: a core's prefetchers run past the end of a call, where another core may continue.
+// The greatest number of weight tiles per call of a product. Weights are read from memory fastest
+// in long stretches, because a core's prefetchers read beyond the end of a call, where another core
+// may continue.
 struct TilesPerCall {
   int of_few_rows;   // for products that are limited by reading weights
   int of_many_rows;  // for products that write more than they read
 };
 
-// Neighbouring rows of a sequence in one KV block, for a key head of the gated delta rule and its
-// value heads (ops/recurrent.h), which are head_step apart in columns and states. A state is
-// (key_dim, value_dim); `history` has the channels' inputs of the conv_size - 1 rows before the
-// first row.
+// Consecutive rows of a sequence in one KV block, for a key head of the gated delta rule and its
+// value heads (ops/recurrent.h). Consecutive value heads of the key head are head_step apart in
+// columns and states. A state is (key_dim, value_dim). `history` contains the inputs of the
+// convolution of the conv_size - 1 rows before the first row.
 struct GatedDeltaNetArgs {
   int n_rows = 0;
   int n_heads = 0;    // number of value heads
-  int head_step = 1;  // distance between two of them
+  int head_step = 1;  // distance between two of these value heads
   int key_dim = 0;
   int value_dim = 0;
   int conv_size = 0;
   const float* x = nullptr;  // the first row, with x_stride between rows
   int64_t x_stride = 0;
-  int q = 0;                           // first columns of x, and channels:
-  int k = 0;                           // (key_dim)
-  int v = 0;                           // of the first head, (value_dim)
-  int z = 0;                           // of the first head, (value_dim); not channels
+  // The first columns in x of q and k (key_dim), v and z. For q, k and v also the first channels.
+  int q = 0;
+  int k = 0;
+  int v = 0;                           // (value_dim), of the first value head
+  int z = 0;                           // (value_dim), of the first value head; not a channel
   const float* convolution = nullptr;  // (conv_size, n_channels)
-  int n_channels = 0;                  // in all heads
-  const float* gates = nullptr;        // (n_rows, n_heads, 2): factors of S and of
-                                       // v - S^T k.
+  int n_channels = 0;                  // number of channels of all heads
+  // (n_rows, n_heads, 2): the factors of S and of v - S^T k.
+  const float* gates = nullptr;
   const float* norm_weight = nullptr;  // (value_dim)
   float norm_eps = 0.0f;
-  const float* state_from = nullptr;  // of the first head; null: zeros; may be state_to
-  // (conv_size - 1, n_channels); null: zeros; may be history_to
+  // The state of the first value head; null = zeros; may equal state_to.
+  const float* state_from = nullptr;
+  // (conv_size - 1, n_channels); null = zeros; may equal history_to.
   const float* history_from = nullptr;
   float* state_to = nullptr;
   float* history_to = nullptr;
@@ -211,14 +216,14 @@ struct GatedDeltaNetArgs {
   int64_t y_stride = 0;
 };
 
-// The most rows of a call of gated_delta_net, and the floats of its scratch.
+// The greatest number of rows per call of gated_delta_net, and the number of floats in its scratch.
 inline constexpr int kGatedDeltaNetRows = 16;
 constexpr int gated_delta_net_scratch(int key_dim, int n_values) {
   return kGatedDeltaNetRows * (2 * key_dim + n_values);
 }
 
-// Neighbouring rows of a sequence in one KV block, for channels [begin, end) of a gated short
-// convolution (ops/recurrent.h); begin is a multiple of 16.
+// Consecutive rows of a sequence in one KV block, for channels [begin, end) of a gated short
+// convolution (ops/recurrent.h). begin is a multiple of 16.
 struct ShortConvArgs {
   int n_rows = 0;
   int width = 0;
@@ -227,7 +232,7 @@ struct ShortConvArgs {
   int end = 0;
   const float* convolution = nullptr;  // (conv_size, width)
   const float* x = nullptr;            // (n_rows, 3 width): b, c, x
-  const float* from = nullptr;         // (conv_size - 1, width); null: zeros; may be `to`
+  const float* from = nullptr;         // (conv_size - 1, width); null = zeros; may equal `to`
   float* to = nullptr;
   float* y = nullptr;  // (n_rows, width)
 };
@@ -243,8 +248,8 @@ struct ProductKernel {
                 void* scratch);
 };
 
-// out[begin:end) = act(gate[begin:end)) * up[begin:end), or act(gate) if up is null; begin starts a
-// group.
+// out[begin:end) = act(gate[begin:end)) * up[begin:end), or act(gate) if up is null. begin is the
+// first element of a group.
 using ActivationKernel = void (*)(const float* gate, const float* up, const RowOut& out, int begin,
                                   int end);
 
@@ -273,10 +278,10 @@ struct Kernels {
   ActivationKernel gelu;
   ActivationKernel relu_squared;
   ActivationKernel sigmoid;
-  // out[begin:end) = f(x[begin:end)); begin starts a group.
+  // out[begin:end) = f(x[begin:end)). begin is the first element of a group.
   void (*xielu)(const float* x, const Xielu& of_layer, const RowOut& out, int begin, int end);
   // out[begin:end) = g sigmoid(alpha g) (u + 1), where g = min(gate, limit), and u is up clamped to
-  // [-limit, limit]; begin starts a group.
+  // [-limit, limit]. begin is the first element of a group.
   void (*clamped_swiglu)(const float* gate, const float* up, float alpha, float limit,
                          const RowOut& out, int begin, int end);
 
@@ -285,17 +290,17 @@ struct Kernels {
   // out[i] = x[order[i]] for i below n
   void (*permute)(const float* x, const int32_t* order, const RowOut& out, int n);
 
-  // Applies the norm and the rotation, if there are any, to one head in place.
+  // Applies the norm and the rotation to one head in place, if the layer has them.
   void (*rotate)(const RotateArgs&, float* head);
   // Writes one position's key and value to `slot` of a KV block of a layer and kv head.
   void (*store_key_value)(const KvLayout&, const float* key, const float* value, std::byte* head,
                           int kv_block, int slot);
 
-  // Computes attention of the queries over the keys that they see in segment `segment`; queries
-  // that see none are not changed. scratch: (kAttentionScratch).
+  // Computes attention of the queries over the keys in segment `segment` that they attend to.
+  // Queries without such keys are not changed. scratch: (kAttentionScratch).
   void (*attend_segment)(const AttentionArgs&, const QueryBlock&, int segment, float* scratch,
                          const SoftmaxState& out);
-  // total = total + part, for the queries that see keys in [begin, end).
+  // total = total + part, for the queries that attend to keys in [begin, end).
   void (*merge_states)(const KvLayout&, const QueryBlock&, int begin, int end,
                        const SoftmaxState& part, const SoftmaxState& total);
   // out[begin, begin + head_dim) = accumulator / sum for query i of the state. If rows are
@@ -303,7 +308,8 @@ struct Kernels {
   void (*finish_attention)(const KvLayout&, const SoftmaxState&, int i, const RowOut& out,
                            int begin);
 
-  // scratch: (gated_delta_net_scratch(key_dim, n_heads * value_dim)).
+  // Computes the rows of GatedDeltaNetArgs. scratch: (gated_delta_net_scratch(key_dim, n_heads *
+  // value_dim)).
   void (*gated_delta_net)(const GatedDeltaNetArgs&, float* scratch);
   void (*short_conv)(const ShortConvArgs&);
 
@@ -311,7 +317,7 @@ struct Kernels {
   // a multiple of 16.
   void (*scale_logits)(float* logits, int begin, int end, float scale, float softcap);
 
-  // Elementwise exp(x) and tanh(x), for tests.
+  // Elementwise exp(x) and tanh(x), used by tests.
   void (*exp)(const float* x, float* out, int n);
   void (*tanh)(const float* x, float* out, int n);
 };

@@ -55,7 +55,7 @@ struct Plane {
   }
 };
 
-// Calls visit(Plane(), offset of the plane in bytes) for the planes of codes of kBits.
+// Calls visit(Plane(), offset of the plane in bytes) for each plane of codes of kBits.
 template <int kBits, typename Visit>
 void for_each(Visit visit) {
   constexpr int kLow = kBits == 8 ? 8 : kBits >= 4 ? 4 : 2;
@@ -71,7 +71,7 @@ template <typename Format>
 class GroupTiles {
  public:
   using Parts = typename Format::Parts;
-  static constexpr int kCodeBytes = 4 * Format::kBits;  // per column and group
+  static constexpr int kCodeBytes = 4 * Format::kBits;  // bytes per column and group
   static constexpr int kGroupBytes = factor_bytes<Format>() + kCodeBytes;
   static constexpr int kGroups = Format::kShared > 0 ? kGroupsOfBlock<Format> : 1;
   static constexpr int kBlockBytes = 2 * Format::kShared + kGroups * kGroupBytes;
@@ -82,7 +82,7 @@ class GroupTiles {
     return n_blocks * static_cast<size_t>(columns) * kBlockBytes;
   }
 
-  // Writes group `index` of K of a column.
+  // Writes group `index` of k in a column.
   static void write(const Parts& parts, int64_t index, const TileLayout& layout, int column,
                     std::byte* tile) {
     uint8_t bytes[kCodeBytes] = {};
@@ -121,8 +121,8 @@ class GroupTiles {
  private:
   enum class Piece { kShared, kFactor, kCodes };
 
-  // Calls visit(offset in the tile, piece, its first element, bytes) for all contiguous pieces of a
-  // group.
+  // Calls visit(offset in the tile, piece, index of its first element, bytes) for each contiguous
+  // piece of a group.
   template <typename Visit>
   static void for_each_piece(int64_t index, const TileLayout& layout, int column, Visit visit) {
     const int64_t columns = layout.columns;
@@ -148,7 +148,7 @@ class GroupTiles {
     }
   }
 
-  // Lines are of codes of 4 bits.
+  // Writes 4-bit codes in the layout with lines.
   static void put_lines(const uint8_t* codes, uint8_t* bytes) {
     if constexpr (Format::kBits == 4) {
       for (int i = 0; i < kGroup / 2; ++i) {

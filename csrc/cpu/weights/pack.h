@@ -1,7 +1,7 @@
 // The layout of weights for the matrix products.
 //
-// A packed matrix is a row of tiles. A tile has some outputs ("columns") and is one contiguous
-// stream over k, so that a product reads memory sequentially:
+// A packed matrix is a sequence of tiles. A tile contains a few outputs ("columns") and is one
+// contiguous stream over k, so that a product reads memory sequentially:
 //   f32   tile (n_in, columns)
 //   bf16  tile (padded n_in / 2, columns, 2): pairs of k, the operand order of vdpbf16ps and
 //         tdpbf16ps; n_in is padded to a multiple of 32. Compressed: pack_compressed_bf16.h
@@ -38,7 +38,7 @@ PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const Tens
 // Returns the sizes in bytes of pack_matrix's result.
 MatrixBytes packed_bytes(int n_out, int n_in, DType dtype, const TileLayout& layout);
 
-// out (n_in) = row `row` of the matrix in f32, or += if `add`.
+// Computes out (n_in) = row `row` of the matrix in f32; adds the row to out if `add`.
 void unpack_row(const Matrix& matrix, const TileLayout& layout, int row, bool add, float* out);
 
 }  // namespace pb::cpu

@@ -31,13 +31,13 @@ constexpr bool can_be_compressed(int64_t n_numbers, int run) { return n_numbers 
 // Writes a bf16 tile in compressed form. Returns false if there is not enough room for its patches.
 bool compress_tile(const uint16_t* numbers, int64_t n_numbers, int run, std::byte* tile);
 
-// The addresses of the numbers of a run.
+// The addresses of the numbers in a run.
 class CompressedPlaces {
  public:
   struct Place {
     uint8_t low;    // bytes from the start of the run
     uint8_t code;   // bytes from the start of the run
-    uint8_t shift;  // of the code in its byte
+    uint8_t shift;  // position of the code in its byte, in bits
   };
 
   explicit CompressedPlaces(int run);
@@ -54,7 +54,7 @@ class CompressedNumbers {
  public:
   CompressedNumbers(const std::byte* tile, int run);
 
-  // `index` must not be lower than in the previous call.
+  // Returns number `index`, which must not be lower than in the previous call.
   uint16_t at(int64_t index);
 
  private:

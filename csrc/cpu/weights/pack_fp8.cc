@@ -8,13 +8,13 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int kPair = 2;  // contiguous bytes of a column
+constexpr int kPair = 2;  // contiguous bytes per column
 
 int64_t block_at(int64_t index, int tile_columns) {
   return index * tile_columns * static_cast<int64_t>(sizeof(Fp8Block));
 }
 int64_t scale_at(int column) { return int64_t{column} * 4; }
-// Returns the offset of byte i of a block and the next byte; i is even.
+// Returns the offset of bytes i and i + 1 of a block. i is even.
 int64_t pair_at(int i, int tile_columns, int column) {
   return scale_at(tile_columns) + (int64_t{i} / kPair * tile_columns + column) * kPair;
 }

@@ -22,7 +22,7 @@ size_t fp8_tile_bytes(int n_in, int tile_columns);
 void pack_fp8(Stack& stack, int64_t row, int64_t k, const TileLayout& layout, int column,
               std::byte* tile);
 
-// Returns group `group` of K of a column of a tile.
+// Returns group `group` of k in a column of a tile.
 Fp8::Parts unpack_fp8(const std::byte* tile, int64_t group, int tile_columns, int column);
 
 }  // namespace pb::cpu
