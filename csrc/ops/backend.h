@@ -75,8 +75,8 @@ struct AttentionLayer {
   const Norm* q_norm = nullptr;
   const Norm* k_norm = nullptr;
   bool norms_after_rope = false;  // true: q and k are normed after the rotation, else before it
-  // (n_heads), or null for none. Attention sinks: the logit of each head is added to the sum of its
-  // softmax, so that the weights of the values may sum to less than 1.
+  // (n_heads), or null for none. Attention sinks: the softmax of each head has one more logit that
+  // belongs to no value, so that the weights of the values sum to less than 1.
   const Vector* sinks = nullptr;
   const Norm* v_norm = nullptr;  // its weight has the size head_dim
   // False: k and v are those of an earlier layer, and qkv contains q only.

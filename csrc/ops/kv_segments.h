@@ -14,7 +14,7 @@ inline constexpr int kAttentionSegment = 256;
 void check_block_size(int block_size);
 
 // Compares the KV blocks of the sequences of a pass in one group of layers. A segment is shared if
-// it ends before both sequences do and lies in the same KV blocks.
+// it ends before both sequences do and is stored in the same KV blocks.
 class SegmentSharing {
  public:
   SegmentSharing(int layer_group, int block_size)

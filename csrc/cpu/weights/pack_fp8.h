@@ -17,8 +17,9 @@ namespace pb::cpu {
 
 size_t fp8_tile_bytes(int n_in, int tile_columns);
 
-// If k starts a block, writes that block of a row of the stack, whose parts are of kFp8, to its
-// column of a tile, and records numbers that are NaN or too large for a product.
+// If k is the start of a block, writes that block of a row of the stack to its column of a tile,
+// and records numbers that are NaN or too large for a product. All parts of the stack must be of
+// kFp8.
 void pack_fp8(Stack& stack, int64_t row, int64_t k, const TileLayout& layout, int column,
               std::byte* tile);
 
