@@ -237,11 +237,11 @@ __device__ __forceinline__ unsigned pack_f16(float low, float high) {
 #endif
 }
 
-// e^x = (1 + r p) power, where power is a power of 2.
+// e^x = (1 + r p) 2^n. The whole number n is in the last bits of t.
 struct ReducedExp {
   float r;
   float p;
-  float power;
+  float t;
 };
 
 __device__ __forceinline__ ReducedExp reduced_exp(float x) {
@@ -255,8 +255,13 @@ __device__ __forceinline__ ReducedExp reduced_exp(float x) {
   p = __fmaf_rn(p, r, 1.66666667e-1f);
   p = __fmaf_rn(p, r, 0.5f);
   p = __fmaf_rn(p, r, 1.0f);
-  // The whole number is in the last bits of t, and the shift removes the other bits.
-  return {r, p, __uint_as_float((__float_as_uint(t) << 23) + (127u << 23))};
+  return {r, p, t};
+}
+
+// Returns 2^n: the shift removes the other bits of t. Callers compute it last, because attention
+// would spill a register that holds it meanwhile.
+__device__ __forceinline__ float power_of(float t) {
+  return __uint_as_float((__float_as_uint(t) << 23) + (127u << 23));
 }
 
 // Returns e^x for x <= 0, with the same bits on every device, by fused multiply-adds and exact
@@ -264,13 +269,15 @@ __device__ __forceinline__ ReducedExp reduced_exp(float x) {
 // attention calls it often.
 __device__ __forceinline__ float exp_of(float x) {
   const ReducedExp e = reduced_exp(x);
-  return x <= -87.0f ? 0.0f : __fmaf_rn(e.p, e.r, 1.0f) * e.power;
+  const float polynomial = __fmaf_rn(e.p, e.r, 1.0f);
+  return x <= -87.0f ? 0.0f : polynomial * power_of(e.t);
 }
 
 // Returns e^x - 1 for x <= 0 in the same way: -1 for x <= -87, and NaN for NaN.
 __device__ __forceinline__ float expm1_of(float x) {
   const ReducedExp e = reduced_exp(x);
-  return x <= -87.0f ? -1.0f : __fmaf_rn(e.p * e.r, e.power, e.power - 1.0f);
+  const float power = power_of(e.t);
+  return x <= -87.0f ? -1.0f : __fmaf_rn(e.p * e.r, power, power - 1.0f);
 }
 
 // Returns the sum of all lanes' v by a fixed tree; every lane gets the same bits.

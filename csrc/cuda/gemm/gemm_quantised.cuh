@@ -96,7 +96,9 @@ class ExpandedTiles {
   __device__ __forceinline__ void copy_raw(int i, int first, int end) {
     const int group = (first + i) * 2 + static_cast<int>(threadIdx.x) % 2;
     const int byte = group * (kPieces * 16);
-    const bool is_there = first + i < end && column_ < from_.n_rows && group < n_groups_;
+    // The comparison of bytes takes a register less where a group has bytes of its own.
+    const bool in_row = Format::kBits > 0 ? byte < from_.row_bytes : group < n_groups_;
+    const bool is_there = first + i < end && column_ < from_.n_rows && in_row;
     const size_t at = is_there ? static_cast<size_t>(column_) * from_.row_bytes + byte : 0;
     of_group_ = of_next_;
     of_next_ = is_there ? Group::load(scales_, group, tail_, group) : typename Group::Scales{};
