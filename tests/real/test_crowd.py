@@ -11,8 +11,6 @@ from pybatcher import Batcher, Completion
 from tests.real.conftest import FOLDER, SENTENCES
 from tests.real.download import GEMMA, MINILM, SMOLLM2
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*matrices are rounded:UserWarning")
-
 PROMPT = "The old lighthouse keeper opened the door and"
 N_OTHERS = 16
 

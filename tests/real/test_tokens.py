@@ -22,7 +22,7 @@ CLOSE = 1e-3  # log-probabilities in f32 differ by no more, in nats
 # keeps the formats of the file: Q4_1, and of Q4_K_M the Q4_K, Q5_0, Q6_K and Q8_0.
 MOST = {"f32": 1.0001, "bf16": 1.005, "auto": 1.01, "int8": 1.01, "int4": 1.7}
 
-# "auto" or a lossy dtype warns that it rounds.
+# A dtype that rounds the weights of the file warns.
 pytestmark = pytest.mark.filterwarnings("ignore:.*matrices are rounded:UserWarning")
 
 
