@@ -50,6 +50,11 @@ class Rope:
     query_beta: NonNegative = 0.0
     original_positions: Annotated[int, Range(0, MAX_POSITIONS)] = 0
 
+    @property
+    def rotary_dim(self) -> int:
+        """The rotated dimensions of a head."""
+        return 2 * sum(frequency > 0 for frequency in self.inv_freq)
+
 
 def read_rope(
     fields: Fields,

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from ..checkpoints.blueprint import Blueprint
 from ..checkpoints.fields import Fields
-from ..checkpoints.limits import MAX_VOCABULARY
-from ..checkpoints.llama_config import llama_config, read_sizes
+from ..checkpoints.llama_config import read_sizes
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.rope import Rope, read_rope
 from ..checkpoints.tensors import TensorRule
@@ -41,15 +40,11 @@ _LLAMA3 = {
 
 
 def _read(fields: Fields) -> Blueprint:
-    fields.refuse_unless("hidden_act", "xielu")
     sizes = read_sizes(fields, llama_like.NAMES)
-    config = llama_config(
-        sizes,
-        architecture="apertus",
-        vocab_size=fields.integer("vocab_size", 1, MAX_VOCABULARY),
-        norm_eps=fields.number("rms_norm_eps", 0.0, 1.0, 1e-5),
-        rope=_read_rope(fields, sizes.head_dim, sizes.max_position_embeddings),
-        sliding_windows=(0,) * sizes.n_layers,
+    rope = _read_rope(fields, sizes.head_dim, sizes.max_position_embeddings)
+    windows = (0,) * sizes.n_layers
+    config = llama_like.read_config(
+        fields, windows, rope=rope, norm_eps=1e-5, hidden_act=("xielu",)
     )
     config = _with_xielu(config)
     bias = fields.boolean("attention_bias", False)

@@ -6,10 +6,7 @@ from dataclasses import replace
 
 from ..checkpoints.blueprint import Blueprint
 from ..checkpoints.fields import Fields
-from ..checkpoints.limits import MAX_VOCABULARY
-from ..checkpoints.llama_config import llama_config, read_sizes
 from ..checkpoints.model_config import ModelConfig
-from ..checkpoints.rope import read_rope
 from ..parts import llama_like
 from ..parts.family import Family
 from ..parts.gguf_contents import GgufContents
@@ -17,16 +14,8 @@ from ..parts.gguf_llama import biases, from_pairs, gguf_blueprint, read_gguf_con
 
 
 def _read(fields: Fields) -> Blueprint:
-    fields.refuse_unless("hidden_act", "relu2")
-    sizes = read_sizes(fields, llama_like.NAMES)
-    config = llama_config(
-        sizes,
-        architecture="arcee",
-        vocab_size=fields.integer("vocab_size", 1, MAX_VOCABULARY),
-        norm_eps=fields.number("rms_norm_eps", 0.0, 1.0, 1e-5),
-        rope=read_rope(fields, sizes.head_dim, sizes.max_position_embeddings),
-        sliding_windows=(0,) * sizes.n_layers,
-    )
+    windows = (0,) * llama_like.read_n_layers(fields)
+    config = llama_like.read_config(fields, windows, norm_eps=1e-5, hidden_act=("relu2",))
     config = _with_mlp(config)
     bias = fields.boolean("attention_bias", False)
     rules = llama_like.rules(

@@ -22,8 +22,14 @@ from ..parts import gguf_experts, llama_like
 from ..parts.experts import expert_rules, is_sparse, read_n_experts, with_shared_expert
 from ..parts.family import Family
 from ..parts.gguf_contents import GgufContents
-from ..parts.gguf_experts import SHARED_EXPERT_NAMES, GgufExperts, expert_bias_rules
-from ..parts.gguf_llama import biases, gguf_blueprint, read_gguf_config, renamed
+from ..parts.gguf_experts import GgufExperts, expert_bias_rules
+from ..parts.gguf_llama import (
+    biases,
+    gguf_blueprint,
+    read_gguf_config,
+    renamed,
+    renamed_beside_experts,
+)
 
 _THETA = 5e5
 _DEFAULTS_OF_MOE = {
@@ -140,12 +146,11 @@ def _read_gguf_moe(contents: GgufContents) -> Blueprint:
         if n_shared * moe.intermediate_size > MAX_WIDTH:
             raise keys.error("expert_shared_count", f"up to {MAX_WIDTH} elements in all of them")
         config = _with_experts(config, moe, n_shared)
-    rules: list[TensorRule] = []
-    for rule in _rules(config, **biases(contents)):
-        names = SHARED_EXPERT_NAMES if is_sparse(config, rule) else {}
-        rules.extend(renamed([rule], names))
-    rules.extend(gguf_experts.expert_rules(config))
-    rules.extend(expert_bias_rules(config, contents.tensors))
+    rules = (
+        *renamed_beside_experts(config, _rules(config, **biases(contents))),
+        *gguf_experts.expert_rules(config),
+        *expert_bias_rules(config, contents.tensors),
+    )
     return gguf_blueprint(contents, config, rules)
 
 

@@ -22,18 +22,23 @@ from ..checkpoints.rope import read_rope, read_rotary_dim, rotary_order
 from ..checkpoints.tensors import TensorRule
 from ..parts import gguf_experts, llama_like
 from ..parts.experts import (
-    GATE_UP_DOWN,
+    expert_bias_rule,
+    expert_rules,
     is_sparse,
-    matrix_rules,
     read_n_experts,
-    router_rule,
-    stacked_parts,
     with_shared_expert,
 )
 from ..parts.family import Family
 from ..parts.gguf_contents import GgufContents
-from ..parts.gguf_experts import SHARED_EXPERT_NAMES, GgufExperts, expert_bias_rules
-from ..parts.gguf_llama import ROTARY_DIM, biases, gguf_blueprint, read_gguf_config, renamed
+from ..parts.gguf_experts import GgufExperts, expert_bias_rules
+from ..parts.gguf_llama import (
+    ROTARY_DIM,
+    biases,
+    gguf_blueprint,
+    read_gguf_config,
+    renamed,
+    renamed_beside_experts,
+)
 
 _DEFAULTS = {"num_key_value_heads": 2, "head_dim": 128, "partial_rotary_factor": 0.5}
 _EPSILON = 1.5625e-7
@@ -79,7 +84,7 @@ def _rules(
     found = llama_like.rules(
         config, qkv_bias=qkv_bias, o_bias=o_bias, mlp_bias=mlp_bias, norms=_NORMS
     )
-    rotary_dim = 2 * sum(frequency > 0 for frequency in config.ropes[0].inv_freq)
+    rotary_dim = config.ropes[0].rotary_dim
     order = rotary_order(config.head_dim, rotary_dim, interleaved=True)
     for rule in llama_like.with_head_order(found, order):
         _, number, part, *_ = (*rule.name.split("."), "", "")
@@ -126,7 +131,7 @@ def _read_moe(fields: Fields) -> Blueprint:
     bias, qk_norm = fields.boolean("attention_bias", False), fields.boolean("use_qk_norm", False)
     rules = _moe_rules(config, qkv_bias=bias, o_bias=False, mlp_bias=False, qk_norm=qk_norm)
     tied = fields.boolean("tie_word_embeddings", False)
-    return Blueprint(config, (*rules, *_expert_rules(config)), tied)
+    return Blueprint(config, (*rules, *expert_rules(config), *_bias_rules(config)), tied)
 
 
 def _moe_rules(
@@ -140,7 +145,7 @@ def _moe_rules(
         mlp_bias=mlp_bias,
         qk_norm=qk_norm,
     )
-    rotary_dim = 2 * sum(frequency > 0 for frequency in config.ropes[0].inv_freq)
+    rotary_dim = config.ropes[0].rotary_dim
     for rule in llama_like.with_head_order(found, rotary_order(config.head_dim, rotary_dim)):
         source = rule.source
         if is_sparse(config, rule):
@@ -148,23 +153,12 @@ def _moe_rules(
         yield replace(rule, source=source)
 
 
-def _expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
+def _bias_rules(config: ModelConfig) -> Iterator[TensorRule]:
     moe = config.moe
-    if moe is None:
-        return
     for layer in range(config.n_layers):
-        if not moe.in_layer[layer]:
-            continue
-        there = f"model.layers.{layer}.mlp."
-        yield router_rule(moe, config.hidden_size, layer, f"{there}gate.weight")
-        yield TensorRule(
-            name=f"layers.{layer}.expert_bias",
-            source=f"{there}gate.e_score_correction_bias",
-            shape=(moe.n_experts,),
-        )
-        experts = f"{there}experts."
-        parts = stacked_parts(moe, config.hidden_size, experts)
-        yield from matrix_rules(parts, layer, experts, GATE_UP_DOWN)
+        if moe is not None and moe.in_layer[layer]:
+            source = f"model.layers.{layer}.mlp.gate.e_score_correction_bias"
+            yield expert_bias_rule(moe, layer, source)
 
 
 def _read_gguf_moe(contents: GgufContents) -> Blueprint:
@@ -190,12 +184,12 @@ def _read_gguf_moe(contents: GgufContents) -> Blueprint:
             with_shared_expert(config, moe, width) if any(in_layer) else replace(config, moe=None)
         )
     qk_norm = "blk.0.attn_q_norm.weight" in tensors
-    rules: list[TensorRule] = []
-    for rule in _moe_rules(config, **biases(contents), qk_norm=qk_norm):
-        names = SHARED_EXPERT_NAMES if is_sparse(config, rule) else {}
-        rules.extend(renamed([rule], {**_GGUF_NAMES_OF_MOE, **names}))
-    rules.extend(gguf_experts.expert_rules(config))
-    rules.extend(expert_bias_rules(config, tensors))
+    found = _moe_rules(config, **biases(contents), qk_norm=qk_norm)
+    rules = (
+        *renamed_beside_experts(config, found, _GGUF_NAMES_OF_MOE),
+        *gguf_experts.expert_rules(config),
+        *expert_bias_rules(config, tensors),
+    )
     left_out = tuple(f"blk.{layer}." for layer in range(n_layers, n_layers + n_predicting))
     unused = [name for name in tensors if name.startswith(left_out)] if left_out else []
     return gguf_blueprint(contents, config, rules, unused)

@@ -27,8 +27,14 @@ from ..parts.experts import (
 )
 from ..parts.family import Family
 from ..parts.gguf_contents import GgufContents
-from ..parts.gguf_experts import SHARED_EXPERT_NAMES, GgufExperts
-from ..parts.gguf_llama import biases, gguf_blueprint, read_gguf_config, renamed
+from ..parts.gguf_experts import GgufExperts
+from ..parts.gguf_llama import (
+    biases,
+    gguf_blueprint,
+    read_gguf_config,
+    renamed,
+    renamed_beside_experts,
+)
 
 _NORMS = {".q_norm.": ".query_layernorm.", ".k_norm.": ".key_layernorm."}
 
@@ -131,10 +137,7 @@ def _read_gguf_moe(contents: GgufContents) -> Blueprint:
         contents.keys.refuse_unless("expert_shared_feed_forward_length", config.intermediate_size)
         config = replace(config, moe=replace(config.moe, shared_gate=False))
     config = replace(config, qk_norm_after_rope=True)
-    rules: list[TensorRule] = []
-    for rule in _rules(config, **biases(contents)):
-        names = SHARED_EXPERT_NAMES if is_sparse(config, rule) else {}
-        rules.extend(renamed([rule], names))
+    rules = renamed_beside_experts(config, _rules(config, **biases(contents)))
     return gguf_blueprint(contents, config, (*rules, *gguf_experts.expert_rules(config)))
 
 

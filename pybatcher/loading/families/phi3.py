@@ -59,7 +59,7 @@ def _fused_rules(config: ModelConfig) -> Iterator[TensorRule]:
         "gate": (*gate_up, (0, inner)),
         "up": (*gate_up, (inner, 2 * inner)),
     }
-    rotary_dim = 2 * sum(frequency > 0 for frequency in config.ropes[0].inv_freq)
+    rotary_dim = config.ropes[0].rotary_dim
     order = rotary_order(config.head_dim, rotary_dim)
     for rule in llama_like.rules(config, qkv_bias=False, o_bias=False, mlp_bias=False):
         *_, part, _ = ("", *rule.name.split("."))

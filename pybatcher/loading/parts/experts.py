@@ -20,6 +20,7 @@ __all__ = [
     "GATE_UP_DOWN",
     "W123",
     "StackedPart",
+    "expert_bias_rule",
     "expert_rules",
     "is_sparse",
     "matrix_rules",
@@ -80,6 +81,11 @@ def router_rule(moe: MoeConfig, hidden: int, layer: int, source: str) -> TensorR
     return TensorRule(
         name=f"layers.{layer}.router.weight", source=source, shape=(moe.n_experts, hidden)
     )
+
+
+def expert_bias_rule(moe: MoeConfig, layer: int, source: str) -> TensorRule:
+    """Return the rule of the biases that the selection of a layer's experts adds."""
+    return TensorRule(name=f"layers.{layer}.expert_bias", source=source, shape=(moe.n_experts,))
 
 
 def expert_rules(config: ModelConfig) -> Iterator[TensorRule]:

@@ -14,6 +14,7 @@ from ..checkpoints.llama_config import LlamaSizes
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.moe import MAX_EXPERTS_OF_MODEL, MoeConfig
 from ..checkpoints.tensors import TensorRule
+from .experts import expert_bias_rule, router_rule
 from .gguf_keys import ArchitectureKeys
 
 __all__ = ["SHARED_EXPERT_NAMES", "GgufExperts", "expert_bias_rules", "expert_rules", "read_moe"]
@@ -118,11 +119,7 @@ def expert_rules(config: ModelConfig, *, has_biases: bool = False) -> Iterator[T
     for layer in range(config.n_layers):
         if not moe.in_layer[layer]:
             continue
-        router = TensorRule(
-            name=f"layers.{layer}.router.weight",
-            source=f"blk.{layer}.ffn_gate_inp.weight",
-            shape=(moe.n_experts, hidden),
-        )
+        router = router_rule(moe, hidden, layer, f"blk.{layer}.ffn_gate_inp.weight")
         yield router
         if has_biases:
             yield _bias_of(router)
@@ -148,8 +145,7 @@ def expert_bias_rules(config: ModelConfig, tensors: Container[str]) -> Iterator[
     for layer in range(config.n_layers):
         source = f"blk.{layer}.exp_probs_b.bias"
         if config.moe is not None and config.moe.in_layer[layer] and source in tensors:
-            shape = (config.moe.n_experts,)
-            yield TensorRule(name=f"layers.{layer}.expert_bias", source=source, shape=shape)
+            yield expert_bias_rule(config.moe, layer, source)
 
 
 def _or_fused(matrix: TensorRule, part: str, layer: int) -> TensorRule:

@@ -18,8 +18,9 @@ from ..checkpoints.llama_config import LlamaSizes, SizeNames, llama_config, read
 from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.rope import read_rope
 from ..checkpoints.tensors import TensorRule
+from .experts import is_sparse
 from .gguf_contents import GgufContents
-from .gguf_experts import GgufExperts, read_moe
+from .gguf_experts import SHARED_EXPERT_NAMES, GgufExperts, read_moe
 from .gguf_fused import from_fused
 from .gguf_keys import ArchitectureKeys
 from .gguf_names import gguf_name
@@ -36,6 +37,7 @@ __all__ = [
     "read_gguf_config",
     "read_gguf_sizes",
     "renamed",
+    "renamed_beside_experts",
     "sliding_layers",
     "with_windows",
 ]
@@ -156,6 +158,16 @@ def renamed(
     """
     for rule in rules:
         yield replace(rule, source=gguf_name(rule.name, names))
+
+
+def renamed_beside_experts(
+    config: ModelConfig, rules: Iterable[TensorRule], names: Mapping[str, str] | None = None
+) -> Iterator[TensorRule]:
+    """Yield the rules as `renamed` does; the MLP of a layer with experts is its shared expert."""
+    names = names or {}
+    with_shared = {**names, **SHARED_EXPERT_NAMES}
+    for rule in rules:
+        yield from renamed([rule], with_shared if is_sparse(config, rule) else names)
 
 
 def from_pairs(rules: Iterable[TensorRule], head_dim: int) -> Iterator[TensorRule]:

@@ -6,7 +6,7 @@ Many families use the field names of Llama's config.json and its tensor names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ..checkpoints.blueprint import EMBEDDING, HEAD
@@ -59,6 +59,7 @@ def read_config(
     rope: Rope | None = None,
     norm_eps: float = 1e-6,
     names: SizeNames = NAMES,
+    hidden_act: Collection[str] = ("silu", "swish"),
 ) -> ModelConfig:
     """Return the configuration of a config.json with the field names of the Llama family.
 
@@ -67,9 +68,10 @@ def read_config(
     rope: the frequencies of all layers; None: read from config.json.
     norm_eps: the default if config.json has none.
     names: the names of the sizes.
+    hidden_act: the names of the activation that config.json may have.
     """
     sizes = read_sizes(fields, names, head_dim)
-    fields.refuse_unless("hidden_act", "silu", "swish")
+    fields.refuse_unless("hidden_act", *hidden_act)
     return llama_config(
         sizes,
         architecture=fields.text("model_type"),

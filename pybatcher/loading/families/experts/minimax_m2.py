@@ -18,7 +18,14 @@ from ...checkpoints.moe import MoeConfig
 from ...checkpoints.rope import read_rope, read_rotary_dim, rotary_order
 from ...checkpoints.tensors import TensorRule
 from ...parts import gguf_experts, llama_like
-from ...parts.experts import W123, matrix_rules, read_n_experts, router_rule, stacked_parts
+from ...parts.experts import (
+    W123,
+    expert_bias_rule,
+    matrix_rules,
+    read_n_experts,
+    router_rule,
+    stacked_parts,
+)
 from ...parts.family import Family
 from ...parts.gguf_contents import GgufContents
 from ...parts.gguf_experts import GgufExperts, expert_bias_rules
@@ -79,7 +86,7 @@ def _refuse_other_parts(fields: Fields, name: str) -> None:
 def _rules(
     config: ModelConfig, *, qkv_bias: bool, o_bias: bool, mlp_bias: bool
 ) -> Iterator[TensorRule]:
-    rotary_dim = 2 * sum(frequency > 0 for frequency in config.ropes[0].inv_freq)
+    rotary_dim = config.ropes[0].rotary_dim
     found = llama_like.rules(
         config, qkv_bias=qkv_bias, o_bias=o_bias, mlp_bias=mlp_bias, qk_norm=True
     )
@@ -94,11 +101,7 @@ def _expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
         published = f"model.layers.{layer}.block_sparse_moe."
         live = f"model.layers.{layer}.mlp."
         router = router_rule(moe, config.hidden_size, layer, f"{published}gate.weight")
-        bias = TensorRule(
-            name=f"layers.{layer}.expert_bias",
-            source=f"{published}e_score_correction_bias",
-            shape=(moe.n_experts,),
-        )
+        bias = expert_bias_rule(moe, layer, f"{published}e_score_correction_bias")
         for rule in (router, bias):
             yield replace(
                 rule, otherwise=replace(rule, source=rule.source.replace(published, live))

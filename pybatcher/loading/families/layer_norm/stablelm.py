@@ -47,7 +47,7 @@ def _read(fields: Fields) -> Blueprint:
 def _rules(
     config: ModelConfig, *, qkv_bias: bool, o_bias: bool, mlp_bias: bool
 ) -> Iterator[TensorRule]:
-    rotary_dim = 2 * sum(frequency > 0 for frequency in config.ropes[0].inv_freq)
+    rotary_dim = config.ropes[0].rotary_dim
     found = llama_like.rules(
         config, qkv_bias=qkv_bias, o_bias=o_bias, mlp_bias=mlp_bias, norm_bias=True
     )

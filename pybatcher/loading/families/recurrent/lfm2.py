@@ -215,17 +215,9 @@ def _expert_rules(config: ModelConfig, has_bias: bool) -> Iterator[TensorRule]:
         if not mixture.in_layer[layer]:
             continue
         there = f"model.layers.{layer}.feed_forward."
-        yield TensorRule(
-            name=f"layers.{layer}.router.weight",
-            source=f"{there}gate.weight",
-            shape=(mixture.n_experts, config.hidden_size),
-        )
+        yield experts.router_rule(mixture, config.hidden_size, layer, f"{there}gate.weight")
         if has_bias:
-            yield TensorRule(
-                name=f"layers.{layer}.expert_bias",
-                source=f"{there}expert_bias",
-                shape=(mixture.n_experts,),
-            )
+            yield experts.expert_bias_rule(mixture, layer, f"{there}expert_bias")
         prefix = f"{there}experts."
         parts = experts.stacked_parts(mixture, config.hidden_size, prefix)
         yield from experts.matrix_rules(parts, layer, prefix, experts.W123)

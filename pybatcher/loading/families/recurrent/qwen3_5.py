@@ -189,7 +189,7 @@ def _rules(config: ModelConfig, *, bias: bool, norm_plus: float) -> Iterator[Ten
     gated_delta_net = config.gated_delta_net
     assert gated_delta_net is not None
     head_dim = config.head_dim
-    rotary_dim = 2 * sum(frequency > 0 for frequency in config.ropes[0].inv_freq)
+    rotary_dim = config.ropes[0].rotary_dim
     order = rotary_order(head_dim, rotary_dim) or tuple(range(head_dim))
     of_attention = ("q", "k", "v", "o", "q_norm", "k_norm")
     for rule in llama_like.rules(
