@@ -1,5 +1,5 @@
-// What csrc/cpu/dispatch/cpuid.cc says of this CPU, and that it has tiles: instructions-inl.h is
-// them.
+// Reports the features that csrc/cpu/dispatch/cpuid.cc finds on this CPU, and AMX tiles, which
+// instructions-inl.h emulates.
 #define x86_features features_but_tiles
 #define may_use_tiles may_use_real_tiles
 #include "../../../csrc/cpu/dispatch/cpuid.cc"

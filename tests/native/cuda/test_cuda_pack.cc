@@ -136,7 +136,7 @@ TEST(weights_are_as_large_as_in_a_file) {
     const auto in_file = [&](int n_in) {
       return size_t{24} * (n_in / block_elements(dtype)) * block_bytes(dtype);
     };
-    // Of q3_k, whose scales are whole 16 bytes a tile, 2 bytes pad a super-block.
+    // q3_k has 2 bytes of padding per super-block, because scales take whole 16 bytes per tile.
     const size_t padding = dtype == DType::kQ3K ? size_t{24} * 4096 / kSuperBlock * 2 : 0;
     EXPECT_EQ(bytes_of(4096), in_file(4096) + padding);
     for (int n_in = 256; n_in < 4096; n_in += 256) {  // at most 14 bytes pad a row

@@ -30,7 +30,7 @@ std::vector<Sampling> ways_to_sample() {
   ways[3].top_k = 20;
   ways[3].min_tokens = 12;
   for (int32_t token = 0; token < 20; ++token) ways[3].stop_token_ids.push_back(token);
-  // What is not finite is not sampled, so that every token has logits.
+  // The bias keeps kPoison from being sampled, because the logits after it are not finite.
   for (Sampling& way : ways) way.logit_bias = {{kPoison, -1000.0f}};
   return ways;
 }

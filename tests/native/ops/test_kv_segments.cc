@@ -1,4 +1,5 @@
-// Which leading segments sequences share, and the order that makes such sequences neighbours.
+// Tests which leading segments sequences share, and the order that makes these sequences
+// neighbours.
 
 #include <algorithm>
 #include <cstdint>

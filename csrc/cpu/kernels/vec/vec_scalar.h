@@ -280,8 +280,8 @@ PB_INLINE ByteSums add_products(ByteSums sum, Quads w, QuadFactor f) {
 PB_INLINE Ints total(ByteSums sum) { return sum; }
 // Returns the total times a factor of 8 bits for each lane.
 PB_INLINE Ints times(ByteSums sum, Ints factor) { return sum * factor; }
-// The same sums for arbitrary bytes, for up to eight Quads of them. With kSignedBytes, a zero point
-// of 128 is subtracted first.
+// WholeByteSums are ByteSums of arbitrary bytes, of up to eight Quads. With kSignedBytes,
+// bytes_of() subtracts a zero point of 128 first.
 constexpr bool kSignedBytes = false;
 using Bytes = Quads;
 PB_INLINE Bytes bytes_of(Quads v) { return v; }
