@@ -17,7 +17,7 @@ from .structured_output import (
     structured_output_of,
 )
 
-__all__ = ["MAX_LOGPROBS", "OF_MODELS", "SamplingParams", "left_to_model"]
+__all__ = ["MAX_LOGPROBS", "OF_MODELS", "SamplingParams", "left_to_model", "with_valid"]
 
 MAX_LOGPROBS = 32
 """The most likeliest tokens that are reported at one position."""
@@ -127,17 +127,7 @@ class SamplingParams:
             files were read.
         """
         taken = {name: values[name] for name in self.of_model if name in values}
-        return self.with_valid(**taken, of_model=())
-
-    def with_valid(self, **values: Any) -> SamplingParams:
-        """Return a copy with other values of some fields, without validating any field again.
-
-        values: by field; the caller guarantees that they are valid, also with the other fields.
-        """
-        copy = object.__new__(SamplingParams)
-        for name in _FIELDS:
-            copy._set(name, values[name] if name in values else getattr(self, name))
-        return copy
+        return with_valid(self, **taken, of_model=())
 
     def _check_form(self) -> None:
         self._set("json_object", REQUEST.flag("json_object", self.json_object))
@@ -196,6 +186,17 @@ class SamplingParams:
 
 
 _FIELDS = tuple(field.name for field in fields(SamplingParams))
+
+
+def with_valid(params: SamplingParams, **values: Any) -> SamplingParams:
+    """Return a copy with other values of some fields, without validating any field again.
+
+    values: by field; the caller guarantees that they are valid, also with the other fields.
+    """
+    copy = object.__new__(SamplingParams)
+    for name in _FIELDS:
+        object.__setattr__(copy, name, values[name] if name in values else getattr(params, name))
+    return copy
 
 
 def _stops(value: object) -> tuple[str, ...]:

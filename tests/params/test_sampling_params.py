@@ -9,6 +9,7 @@ import pytest
 
 from pybatcher import InvalidRequestError, SamplingParams
 from pybatcher.params import OF_MODELS
+from pybatcher.params.sampling_params import with_valid
 
 TAKEN: list[dict[str, Any]] = [
     {"max_tokens": 1},
@@ -113,6 +114,6 @@ def test_a_copy_has_all_fields_and_validates_none(monkeypatch: pytest.MonkeyPatc
         raise AssertionError("validated again")
 
     monkeypatch.setattr(SamplingParams, "__post_init__", refuse)
-    copy = made.with_valid(n=1, seed=5)
+    copy = with_valid(made, n=1, seed=5)
     assert copy == expected
     assert copy is not made

@@ -19,6 +19,7 @@ from ...calls.completion import Completion, Piece, Timeline, TokenLogprob, Usage
 from ...calls.reply import Reply, sample_seed
 from ...errors import PybatcherError
 from ...params import SamplingParams
+from ...params.sampling_params import with_valid
 from ...text.tool_call import ToolCall
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class PendingGeneration(Entry):
         """
         seed = secrets.randbits(64) if params.seed is None else params.seed
         for i, number in enumerate(numbers):
-            own = params.with_valid(n=1, seed=sample_seed(seed, i))
+            own = with_valid(params, n=1, seed=sample_seed(seed, i))
             yield cls(
                 number=number,
                 call=replace(call, params=own, sampling={}),
