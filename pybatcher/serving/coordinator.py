@@ -306,7 +306,7 @@ class Coordinator:
 
         A step is always due while requests run. When idle, it is due if `batch_size` requests wait,
         or the first of them has waited for `batch_timeout`; then all waiting requests are served
-        before the next idle time.
+        before the next idle time. There is no wait that would take half of the time to a deadline.
         """
         wait = self._seconds_until_due()
         due = wait is not None and wait <= 0
@@ -327,6 +327,8 @@ class Coordinator:
         if due is None:
             return None
         deadline = self._scheduler.next_deadline
+        if since is not None and deadline is not None and deadline - since < 2 * (due - since):
+            return 0.0
         return max(0.0, min(due, due if deadline is None else deadline) - self._clock())
 
     def _is_over(self) -> bool:

@@ -56,6 +56,7 @@ class RequestState:
         "_text",
         "_token_ids",
         "_token_times",
+        "_tokenizer",
         "finish_reason",
         "reply",
         "request",
@@ -102,6 +103,7 @@ class RequestState:
                 prompt_ids=request.prompt,
                 kept_ids=frozenset() if response is None else response.kept_ids,
             )
+            self._tokenizer = tokenizer
             if params.stop:
                 self._stops = StopMatcher(tuple(params.stop))
 
@@ -208,7 +210,8 @@ class RequestState:
     def _next_text(self, token_id: int, finish_reason: FinishReason | None) -> str:
         """Return the text that may be delivered with this token, and set `finish_reason`.
 
-        An end token has no text. A complete stop text ends the output before the stop text.
+        An end token has no text. A complete stop text ends the output before the stop text, which
+        may contain the texts of tokens that have none in the output.
         """
         assert self._detokenizer is not None
         is_end = finish_reason == "stop" and token_id in self.request.end_token_ids
@@ -216,6 +219,11 @@ class RequestState:
         stopped = False
         if self._stops is not None:
             text, stopped = self._stops.push(text)
+            if not stopped and (is_end or self._detokenizer.skips(token_id)):
+                hidden = self._tokenizer.token(token_id)
+                if hidden and self._stops.occurs(hidden):
+                    more, stopped = self._stops.push(hidden, hidden=True)
+                    text += more
         if not stopped and finish_reason is not None:
             rest, stopped = self._rest_of_text()
             text += rest

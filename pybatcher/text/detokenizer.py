@@ -48,6 +48,10 @@ class Detokenizer:
             return ""
         return _through(self._stages, [token])
 
+    def skips(self, token_id: int) -> bool:
+        """Return whether this token adds no text: a special one, or an id without a token."""
+        return self._visible(token_id) is None
+
     def flush(self) -> str:
         """Return the text that was held back. No token follows."""
         if self._stages is None:

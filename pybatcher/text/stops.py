@@ -17,17 +17,26 @@ class StopMatcher:
 
     stops: texts, none of them empty; without any, all text passes at once.
 
+    Text can be hidden, such as that of a special token: it may be in a stop string, and is never
+    passed on.
+
     An Aho-Corasick automaton (Aho and Corasick, CACM 18(6), 1975): the depth of its state is the
     length of that suffix, so that a character costs amortised constant time whatever the stops are.
     """
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         self._root = _build(stops)
+        self._stops = tuple(stops)
         self._state = self._root
         self._held = ""
+        self._hidden: list[tuple[int, int]] = []  # parts of the held text: begin and end
         self._matched = False
 
-    def push(self, text: str) -> tuple[str, bool]:
+    def occurs(self, text: str) -> bool:
+        """Return whether a stop string contains a text."""
+        return any(text in stop for stop in self._stops)
+
+    def push(self, text: str, *, hidden: bool = False) -> tuple[str, bool]:
         """Add text; return the text that may be passed on, and whether a stop string was found.
 
         After a match every call returns ("", True).
@@ -35,25 +44,38 @@ class StopMatcher:
         if self._matched:
             return "", True
         if not self._root.children:
-            return text, False
+            return "" if hidden else text, False
         pending = self._held + text
+        if hidden:
+            self._hidden.append((len(self._held), len(pending)))
         state = self._state
         for index, character in enumerate(text, start=len(self._held) + 1):
             state = _step(state, character, self._root)
             if state.match_length:
                 self._matched = True
                 self._held = ""
-                return pending[: index - state.match_length], True
+                return self._shown(pending, index - state.match_length), True
         self._state = state
         passed = len(pending) - state.depth
         self._held = pending[passed:]
-        return pending[:passed], False
+        return self._shown(pending, passed), False
 
     def flush(self) -> str:
         """Return the text that was held back. No text follows, so no stop string ends there."""
         held, self._held = self._held, ""
         self._state = self._root
-        return held
+        return self._shown(held, len(held))
+
+    def _shown(self, pending: str, end: int) -> str:
+        """Return the text before `end` without hidden parts, and forget these."""
+        if not self._hidden:
+            return pending[:end]
+        parts, begin = [], 0
+        for first, last in self._hidden:
+            parts.append(pending[begin : min(first, end)])
+            begin = min(last, end)
+        self._hidden = [(max(a - end, 0), b - end) for a, b in self._hidden if b > end]
+        return "".join((*parts, pending[begin:end]))
 
 
 class _State:

@@ -87,6 +87,42 @@ def test_what_may_become_a_stop_text_is_held_back() -> None:
     assert case.completion.finish_reason == "stop"
 
 
+@pytest.mark.parametrize(
+    ("stop", "shown"),
+    [("<eos>", "ab"), ("<eos>c", "ab"), ("b<eos>c", "a"), ("<eos><eos>", "ab"), ("c", "ab")],
+)
+@pytest.mark.parametrize("skip_special_tokens", [True, False])
+def test_a_stop_text_contains_the_text_of_a_special_token(
+    stop: str, shown: str, skip_special_tokens: bool
+) -> None:
+    case = Case(stop=stop, skip_special_tokens=skip_special_tokens, ignore_eos=True)
+    case.text("ab")
+    ended = case.token(EOS_TOKEN_ID)
+    assert ended is (stop == "<eos>")
+    if stop == "<eos><eos>":
+        assert case.token(EOS_TOKEN_ID)
+    elif not ended:
+        assert case.text("c") == [True]
+    is_seen = stop == "c" and not skip_special_tokens
+    assert case.completion.text == shown + "<eos>" * is_seen
+    assert case.completion.finish_reason == "stop"
+
+
+def test_a_special_token_in_no_stop_text_leaves_stop_texts_around_it_whole() -> None:
+    case = Case(stop="abc")
+    case.text("ab")
+    case.token(EOS_TOKEN_ID)
+    assert case.text("c") == [True]
+    assert case.completion.text == ""
+
+
+def test_an_end_token_completes_a_stop_text() -> None:
+    case = Case(stop="b<eos>")
+    case.text("ab")
+    assert case.token(EOS_TOKEN_ID, "stop")
+    assert case.completion.text == "a"
+
+
 def test_what_was_held_back_is_shown_when_no_stop_text_came_of_it() -> None:
     case = Case(stop="END")
     case.text("an EN", "length")

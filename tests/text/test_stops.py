@@ -104,3 +104,22 @@ def test_long_stops_cost_no_more_than_short_ones() -> None:
     passed = sum(len(matcher.push("a" * 50)[0]) for _ in range(4_000))
     assert passed == 200_000 - 20_000
     assert matcher.push("b") == ("", True)
+
+
+special_texts = st.lists(st.tuples(st.text(alphabet="ab", max_size=4), st.booleans()), max_size=12)
+
+
+@settings(deadline=None)
+@given(special_texts, stop_lists)
+def test_hidden_text_is_matched_and_never_passed_on(
+    pieces: list[tuple[str, bool]], stops: list[str]
+) -> None:
+    matcher, passed = StopMatcher(stops), ""
+    for text, hidden in pieces:
+        more, _ = matcher.push(text, hidden=hidden)
+        passed += more
+    passed += matcher.flush()
+    raw, matched = whole_text_model("".join(text for text, _ in pieces), stops)
+    shown = [letter for text, hidden in pieces for letter in (" " * len(text) if hidden else text)]
+    assert passed == "".join(shown[: len(raw)]).replace(" ", "")
+    assert matcher.push("", hidden=False)[1] is matched

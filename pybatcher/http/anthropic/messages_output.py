@@ -43,8 +43,7 @@ def stop_text_of(text: str, stops: Sequence[str]) -> str | None:
 
     If several end at the same place, the longest counts. text: the text of all tokens of the
     output, including special tokens. No token follows a stop sequence, so a stop sequence in the
-    text has ended the output. The exception is one that special tokens spell, because they are not
-    text.
+    text has ended the output.
     """
     found = [(text.find(stop) + len(stop), -len(stop), stop) for stop in stops if stop in text]
     return min(found)[2] if found else None
