@@ -123,15 +123,16 @@ class CallReader:
         return output
 
     async def matchers(
-        self, form: StructuredOutput | None, n: int, output: tuple[int, ...]
+        self, form: StructuredOutput | None, n: int, output: tuple[int, ...], tenant: str
     ) -> list[OutputMatcher] | list[None]:
         """Return new matchers of a structured output, one for each of `n` samples; None: any text.
 
-        output: the tokens that were already generated. Raises InvalidRequestError.
+        output: the tokens that were already generated. tenant: the name under which the call takes
+        turns with others. Raises InvalidRequestError.
         """
         if form is None:
             return [None] * n
-        return [await self._forms.matcher(form, output) for _ in range(n)]
+        return [await self._forms.matcher(form, output, tenant) for _ in range(n)]
 
     async def prompt_tokens(
         self, content: object, settings: ChatSettings | None

@@ -37,7 +37,7 @@ from ..calls.scores import Answer, Embedding, Score
 from ..calls.statistics import BatcherStatistics, Health
 from ..calls.telemetry import Handler, Telemetry
 from ..calls.threads.remote_calls import RemoteCalls
-from ..errors import BatcherClosedError, ConfigError, InvalidRequestError
+from ..errors import BatcherClosedError, ConfigError, DeadlineExceededError, InvalidRequestError
 from ..errors.distribution import version
 from ..params.config import SchedulerConfig, SupervisionConfig
 from ..params.embedding_defaults import EmbeddingDefaults
@@ -123,11 +123,21 @@ class Service(RunningService):
             raise self._runtime.only_embeds()
         submitted, common = self._check(call)
         params = self._reader.params(call)
-        output = await self._reader.output(call, params)
-        prompt, form, end_token_ids, respond = await self._reader.read(call, params)
-        if params.n > 1:
-            check_samples(params.n, len(prompt), self._config)
-        matchers = await self._reader.matchers(form, params.n, output)
+        deadline = common["deadline"]
+        left = None if deadline is None else min(deadline - submitted, _LONGEST_TIMER)
+        try:
+            async with asyncio.timeout(left):
+                output = await self._reader.output(call, params)
+                prompt, form, end_token_ids, respond = await self._reader.read(call, params)
+                if params.n > 1:
+                    check_samples(params.n, len(prompt), self._config)
+                tenant = f"{call.tenant}\n{call.namespace}"
+                matchers = await self._reader.matchers(form, params.n, output, tenant)
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"the call was not read within {left:g} s (timeout): its prompt, template or form "
+                "takes longer; raise timeout, or make them simpler"
+            ) from None
         seed = secrets.randbits(64) if params.seed is None else params.seed
         request_ids = self._new_ids(params.n)
         reply.expect(params.n)
@@ -396,6 +406,9 @@ class Service(RunningService):
                 "threads; make a batcher in each process, after the fork"
             )
 
+
+_LONGEST_TIMER = 1e8
+"""The most seconds of a timer, less than an event loop may refuse."""
 
 _LEAST_STEP_WAIT = 5.0
 """Least seconds that a `close` with a timeout waits for the step under way."""

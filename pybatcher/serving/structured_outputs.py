@@ -14,7 +14,8 @@ from ..params import StructuredOutput
 from ..scheduling import own_copy
 from ..text import Tokenizer
 from ..text.grammars import GrammarCompiler, OutputMatcher
-from ..text.grammars.probe import is_harmless
+from ..text.grammars.probe import Abandonment, is_harmless
+from .fair_slots import FairSlots
 
 __all__ = ["StructuredOutputs"]
 
@@ -24,8 +25,8 @@ _COMPILE_TIMEOUT = 20.0
 """The most seconds to compile a grammar, and to wait for a slot to compile it in."""
 
 _RETRY_AFTER = 5.0  # seconds
-_MOST_AT_ONCE = 4
-_MOST_SLOW = 2  # additional slots, for grammars that may take long
+_MOST_AT_ONCE = 8
+_MOST_SLOW = 4  # additional slots, for grammars that may take long
 _SHORT_OUTPUT = 64  # tokens; a matcher consumes that many in about 0.3 ms
 
 
@@ -36,62 +37,70 @@ class StructuredOutputs:
         self, tokenizer: Tokenizer, vocab_size: int, markers: Collection[int] = ()
     ) -> None:
         self._compiler = GrammarCompiler(tokenizer, vocab_size, markers)
-        self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
-        self._slow_slots = asyncio.Semaphore(_MOST_SLOW)
-        self._compiling: dict[StructuredOutput, asyncio.Future[Any]] = {}
+        self._slots = FairSlots(_MOST_AT_ONCE, _MOST_AT_ONCE // 2)
+        self._slow_slots = FairSlots(_MOST_SLOW, _MOST_SLOW // 2)
+        self._compiling: dict[StructuredOutput, _Compilation] = {}
 
-    async def matcher(self, form: StructuredOutput, output: tuple[int, ...]) -> OutputMatcher:
+    async def matcher(
+        self, form: StructuredOutput, output: tuple[int, ...], tenant: str = ""
+    ) -> OutputMatcher:
         """Return a new matcher of a structured output, advanced to the end of `output`.
 
-        A grammar that several callers request at a time is compiled once. Raises
-        InvalidRequestError for a grammar that cannot be compiled, or not in time, and for an output
-        that violates it; QueueFullError if no slot becomes free in time.
+        A grammar that several callers request at a time is compiled once, and no longer than one of
+        them waits. Raises InvalidRequestError for a grammar that cannot be compiled, or not in
+        time, and for an output that violates it; QueueFullError if no slot becomes free in time.
+
+        tenant: the name under which the caller takes turns with others.
         """
         if not self._compiler.is_ready(form):
-            await self._compiled(form)
+            await self._compiled(form, tenant)
         if len(output) <= _SHORT_OUTPUT:
             return self._compiler.matcher(form, output)
-        slots = await self._slot(form)
+        release = await self._slot(form, tenant)
         follow = partial(self._compiler.matcher, form, output)
-        return await self._in_time(form, _on_thread(follow, slots.release))
+        return await self._in_time(form, _on_thread(follow, release))
 
-    async def _compiled(self, form: StructuredOutput) -> None:
+    async def _compiled(self, form: StructuredOutput, tenant: str) -> None:
         """Return when the grammar is compiled. Compilation goes on for other callers if this one
-        leaves.
+        leaves, and is abandoned when the last one leaves.
         """
         if form not in self._compiling:
-            slots = await self._slot(form)
+            release = await self._slot(form, tenant)
             # another caller has started or finished it meanwhile
             if form in self._compiling or self._compiler.is_ready(form):
-                slots.release()
+                release()
             else:
-                compile_form = partial(self._compiler.matcher, form)
-                begun = asyncio.ensure_future(_on_thread(compile_form, slots.release))
-                self._compiling[form] = begun
-                begun.add_done_callback(partial(self._ended, form))
+                self._compiling[form] = begun = _Compilation(self._compiler, form, release)
+                begun.done.add_done_callback(partial(self._ended, form, begun))
         if (compiling := self._compiling.get(form)) is None:
             return
+        compiling.n_waiting += 1
         try:
-            await self._in_time(form, asyncio.shield(compiling))
+            await self._in_time(form, asyncio.shield(compiling.done))
         except PybatcherError as error:
             raise own_copy(error) from None
+        finally:
+            compiling.n_waiting -= 1
+            if not compiling.n_waiting and not compiling.done.done():
+                compiling.abandoned.set()
+                self._forget(form, compiling)  # a new caller begins anew
 
-    async def _slot(self, form: StructuredOutput) -> asyncio.Semaphore:
-        """Wait for a slot to compile in, and return the semaphore to release afterwards.
+    async def _slot(self, form: StructuredOutput, tenant: str) -> Callable[[], None]:
+        """Wait for a slot to compile in, and return the function that gives it back.
 
         Grammars that may take long have slots of their own, so that they delay no others.
         """
         slots = self._slots if is_harmless(form) else self._slow_slots
         try:
             async with asyncio.timeout(_COMPILE_TIMEOUT):
-                await slots.acquire()
+                await slots.acquire(tenant)
         except TimeoutError:
             raise QueueFullError(
                 f"the form of this output was not compiled, as others were for "
                 f"{_COMPILE_TIMEOUT:g} s; try again later, or with fewer forms at a time",
                 _RETRY_AFTER,
             ) from None
-        return slots
+        return partial(slots.release, tenant)
 
     async def _in_time(self, form: StructuredOutput, work: Awaitable[_T]) -> _T:
         try:
@@ -104,11 +113,32 @@ class StructuredOutputs:
                 field=form.field,
             ) from None
 
-    def _ended(self, form: StructuredOutput, compiling: asyncio.Future[Any]) -> None:
-        del self._compiling[form]
-        if not compiling.cancelled():
+    def _ended(
+        self, form: StructuredOutput, compiling: _Compilation, done: asyncio.Future[Any]
+    ) -> None:
+        self._forget(form, compiling)
+        if not done.cancelled():
             # without this call asyncio logs the exception when all callers are gone
-            compiling.exception()
+            done.exception()
+
+    def _forget(self, form: StructuredOutput, compiling: _Compilation) -> None:
+        if self._compiling.get(form) is compiling:
+            del self._compiling[form]
+
+
+class _Compilation:
+    """A compilation under way, for all who wait for it.
+
+    abandoned: set when nobody waits any longer.
+    """
+
+    def __init__(
+        self, compiler: GrammarCompiler, form: StructuredOutput, release: Callable[[], None]
+    ) -> None:
+        self.n_waiting = 0
+        self.abandoned = Abandonment()
+        compile_form = partial(compiler.matcher, form, abandoned=self.abandoned)
+        self.done = asyncio.ensure_future(_on_thread(compile_form, release))
 
 
 async def _on_thread(function: Callable[[], _T], ended: Callable[[], object]) -> _T:
@@ -116,7 +146,8 @@ async def _on_thread(function: Callable[[], _T], ended: Callable[[], object]) ->
     exit.
 
     The function cannot be stopped: it runs to its end even if the caller waits no longer.
-    ended: called on the loop when the function has ended.
+    ended: called on the loop when the function has ended. Raises QueueFullError if no thread can be
+        started.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_T] = loop.create_future()
@@ -139,5 +170,13 @@ async def _on_thread(function: Callable[[], _T], ended: Callable[[], object]) ->
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, result, error)
 
-    threading.Thread(target=run, name="pybatcher-form", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="pybatcher-form", daemon=True).start()
+    except Exception as error:  # the system has no thread or no memory to spare
+        ended()
+        raise QueueFullError(
+            f"the form of this output was not compiled, as no thread can be started: {error}; "
+            "try again later",
+            _RETRY_AFTER,
+        ) from error
     return await done

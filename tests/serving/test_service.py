@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from importlib import metadata
 from typing import Any
 
 import pytest
+from batcher_helpers import PATIENCE
 
-from pybatcher import BatcherClosedError, InvalidRequestError
+from pybatcher import BatcherClosedError, DeadlineExceededError, InvalidRequestError
 from pybatcher.calls.call import Call
 from pybatcher.calls.questions import (
     AddPrefix,
@@ -23,6 +26,7 @@ from pybatcher.calls.questions import (
     Tokenize,
 )
 from pybatcher.calls.reply import Reply
+from pybatcher.serving.structured_outputs import StructuredOutputs
 from pybatcher.testing import fake_batcher
 
 
@@ -114,3 +118,25 @@ async def test_what_it_cannot_do_is_refused() -> None:
     async with batcher:
         with pytest.raises(InvalidRequestError, match="a reload is not for this process"):
             await batcher._running_service().ask(Reload({}))
+
+
+@pytest.mark.parametrize("asked", [{"regex": "a{1000000000}"}, {"regex": "a"}])
+async def test_the_deadline_of_a_call_holds_while_its_form_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
+) -> None:
+    ended: list[bool] = []
+
+    async def matcher(*_: object) -> Any:
+        try:
+            await asyncio.sleep(PATIENCE)
+        finally:
+            ended.append(True)
+
+    monkeypatch.setattr(StructuredOutputs, "matcher", matcher)
+    async with fake_batcher() as batcher:
+        began = time.monotonic()
+        with pytest.raises(DeadlineExceededError, match=r"not read within 0\.1 s \(timeout\)"):
+            await batcher.generate("hi", timeout=0.1, **asked)
+        assert time.monotonic() - began < PATIENCE / 2
+        assert ended == [True]
+        assert len((await batcher.generate("hi", timeout=1e300, max_tokens=2)).token_ids) == 2

@@ -14,8 +14,11 @@ from pybatcher.params import StructuredOutput
 from pybatcher.serving import structured_outputs as module
 from pybatcher.serving.structured_outputs import StructuredOutputs
 from pybatcher.text import Tokenizer
+from pybatcher.text.grammars.probe import Abandonment
 
 FORM = StructuredOutput("regex", "a")
+MOST = module._MOST_AT_ONCE // 2  # of one tenant
+MOST_SLOW = module._MOST_SLOW // 2
 
 
 class Compiler:
@@ -25,13 +28,20 @@ class Compiler:
         self.go_on = threading.Event()
         self.begun: list[str] = []
         self.ready: set[StructuredOutput] = set()
+        self.abandoned: dict[str, Abandonment | None] = {}
 
     def is_ready(self, form: StructuredOutput) -> bool:
         return form in self.ready
 
-    def matcher(self, form: StructuredOutput, output: tuple[int, ...] = ()) -> Any:
+    def matcher(
+        self,
+        form: StructuredOutput,
+        output: tuple[int, ...] = (),
+        abandoned: Abandonment | None = None,
+    ) -> Any:
         if form not in self.ready:
             self.begun.append(form.text)
+            self.abandoned[form.text] = abandoned
             assert threading.current_thread().name == "pybatcher-form"
             assert self.go_on.wait(PATIENCE)
             if form.text == "bad":
@@ -78,35 +88,38 @@ async def test_a_form_that_takes_too_long_is_given_up_and_keeps_its_place(
 ) -> None:
     monkeypatch.setattr(module, "_COMPILE_TIMEOUT", 0.01)
     forms = StructuredOutputs(Tokenizer(None), 9)
-    several = [StructuredOutput("regex", "b" * i) for i in range(1, module._MOST_AT_ONCE + 1)]
-    for form in several * 2:
+    several = [StructuredOutput("regex", "b" * i) for i in range(1, MOST + 1)]
+    for form in several:
         with pytest.raises(InvalidRequestError, match=r"regex was not compiled within 0\.01 s"):
             await forms.matcher(form, ())
+        given_up = compiler.abandoned[form.text]
+        assert given_up is not None
+        assert given_up.is_set()
     others = [StructuredOutput("regex", "c" * i) for i in range(1, 3)]
-    for form in others:
+    for form in (*others, several[0]):
         with pytest.raises(QueueFullError, match="try again later") as raised:
             await forms.matcher(form, ())
         assert raised.value.retry_after > 0
-    assert len(compiler.begun) == module._MOST_AT_ONCE
+    assert len(compiler.begun) == MOST
     compiler.go_on.set()
     monkeypatch.setattr(module, "_COMPILE_TIMEOUT", PATIENCE)
     made = await asyncio.gather(*(forms.matcher(form, ()) for form in (*several, *others)))
     assert [text for text, _ in made] == [form.text for form in (*several, *others)]
-    await until(lambda: not forms._slots.locked())
+    await until(lambda: not forms._slots.n_held)
 
 
 async def test_forms_that_may_take_long_keep_no_others_waiting(compiler: Compiler) -> None:
     forms = StructuredOutputs(Tokenizer(None), 9)
     slow = [StructuredOutput("regex", f"(a{{1000}}){{{900 + i}}}") for i in range(8)]
     waiting = [asyncio.ensure_future(forms.matcher(form, ())) for form in slow]
-    await until(lambda: len(compiler.begun) == module._MOST_SLOW)
+    await until(lambda: len(compiler.begun) == MOST_SLOW)
     quick = asyncio.ensure_future(forms.matcher(FORM, ()))
     await until(lambda: "a" in compiler.begun)
-    assert len(compiler.begun) == module._MOST_SLOW + 1
+    assert len(compiler.begun) == MOST_SLOW + 1
     compiler.go_on.set()
     assert await quick == ("a", "MainThread")
     assert [text for text, _ in await asyncio.gather(*waiting)] == [form.text for form in slow]
-    assert not forms._slow_slots.locked()
+    await until(lambda: not forms._slow_slots.n_held)
 
 
 async def test_the_time_of_a_form_begins_with_its_turn(
@@ -121,9 +134,9 @@ async def test_the_time_of_a_form_begins_with_its_turn(
         return await work
 
     monkeypatch.setattr(StructuredOutputs, "_in_time", in_time)
-    several = [StructuredOutput("regex", "b" * i) for i in range(1, module._MOST_AT_ONCE + 2)]
+    several = [StructuredOutput("regex", "b" * i) for i in range(1, MOST + 2)]
     made = [asyncio.ensure_future(forms.matcher(form, ())) for form in several]
-    await until(lambda: len(compiler.begun) == module._MOST_AT_ONCE)
+    await until(lambda: len(compiler.begun) == MOST)
     assert timed == [form.text for form in several[:-1]]
     compiler.go_on.set()
     await asyncio.gather(*made)
@@ -132,10 +145,60 @@ async def test_the_time_of_a_form_begins_with_its_turn(
 
 async def test_who_waited_for_a_turn_finds_what_another_has_compiled(compiler: Compiler) -> None:
     forms = StructuredOutputs(Tokenizer(None), 9)
-    several = [StructuredOutput("regex", "b" * i) for i in range(1, module._MOST_AT_ONCE + 2)]
+    several = [StructuredOutput("regex", "b" * i) for i in range(1, MOST + 2)]
     made = [asyncio.ensure_future(forms.matcher(form, ())) for form in (*several, several[-1])]
-    await until(lambda: len(compiler.begun) == module._MOST_AT_ONCE)
+    await until(lambda: len(compiler.begun) == MOST)
     compiler.go_on.set()
     await asyncio.gather(*made)
     assert sorted(compiler.begun) == [form.text for form in several]
-    assert not forms._slots.locked()
+    await until(lambda: not forms._slots.n_held)
+
+
+async def test_slow_forms_of_one_tenant_leave_slots_for_others(compiler: Compiler) -> None:
+    forms = StructuredOutputs(Tokenizer(None), 9)
+    slow = [StructuredOutput("regex", f"(a{{1000}}){{{900 + i}}}") for i in range(8)]
+    waiting = [asyncio.ensure_future(forms.matcher(form, (), "a")) for form in slow[:-1]]
+    await until(lambda: len(compiler.begun) == MOST_SLOW)
+    waiting.append(asyncio.ensure_future(forms.matcher(slow[-1], (), "b")))
+    await until(lambda: slow[-1].text in compiler.begun)
+    assert len(compiler.begun) == MOST_SLOW + 1
+    compiler.go_on.set()
+    await asyncio.gather(*waiting)
+
+
+async def test_a_form_is_abandoned_when_the_last_of_its_callers_leaves(compiler: Compiler) -> None:
+    forms = StructuredOutputs(Tokenizer(None), 9)
+    several = [asyncio.ensure_future(forms.matcher(FORM, ())) for _ in range(3)]
+    await until(lambda: bool(compiler.begun))
+    given_up = compiler.abandoned["a"]
+    assert given_up is not None
+    for i, one in enumerate(several, start=1):
+        one.cancel()
+        await asyncio.wait([one])
+        assert given_up.is_set() is (i == len(several))
+    later = asyncio.ensure_future(forms.matcher(FORM, ()))
+    await until(lambda: len(compiler.begun) == 2)
+    compiler.go_on.set()
+    assert await later == ("a", "MainThread")
+    assert compiler.abandoned["a"] is not given_up
+
+
+@pytest.mark.parametrize("output", [(), tuple(range(5000))])
+async def test_a_thread_that_cannot_start_holds_no_slot(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, output: tuple[int, ...]
+) -> None:
+    forms = StructuredOutputs(Tokenizer(None), 9)
+    if output:
+        compiler.ready.add(FORM)
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        for _ in range(2 * module._MOST_AT_ONCE):
+            with pytest.raises(QueueFullError, match="can't start new thread"):
+                await forms.matcher(FORM, output)
+    compiler.go_on.set()
+    assert (await forms.matcher(FORM, output))[0] == "a"
+    await until(lambda: not forms._slots.n_held)

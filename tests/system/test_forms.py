@@ -19,7 +19,7 @@ from serving_doubles import serving
 from small_sidecar import sidecar
 
 import pybatcher.text.grammars.probe as probe
-from pybatcher import Batcher, Client, InvalidRequestError
+from pybatcher import Batcher, Client, DeadlineExceededError, InvalidRequestError
 
 PROMPT = "Once upon a time"
 WARM = {"temperature": 1.5, "max_tokens": 400}
@@ -226,3 +226,32 @@ async def test_a_worker_that_is_killed_is_a_pause_for_outputs_with_a_form(
         assert stream.completion is not None
         assert stream.completion.token_ids == one.token_ids
         assert one.finish_reason == stream.completion.finish_reason
+
+
+@pytest.mark.slow
+async def test_slow_forms_keep_deadlines_and_harm_no_others(batcher: Batcher) -> None:
+    """The processes that try them end with their callers, so that their slots are free again."""
+    async with asyncio.timeout(probe._SECONDS):
+        for i in range(6):
+            several = [
+                batcher.generate(
+                    PROMPT, regex=f"a{{{10**9 + 10 * i + k}}}", timeout=0.3, namespace="a"
+                )
+                for k in range(4)
+            ]
+            for one in await asyncio.gather(*several, return_exceptions=True):
+                assert isinstance(one, DeadlineExceededError)
+        slow = [
+            asyncio.ensure_future(
+                batcher.generate(PROMPT, regex=f"b{{{10**9 + k}}}", namespace="a")
+            )
+            for k in range(4)
+        ]
+        await asyncio.sleep(0.3)
+        made = await batcher.generate(
+            PROMPT, regex="x{20001}", max_tokens=3, namespace="b", timeout=8.0
+        )
+        assert made.text.startswith("x")
+        for one in slow:
+            one.cancel()
+        await asyncio.wait(slow)

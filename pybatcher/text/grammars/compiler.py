@@ -15,7 +15,7 @@ from ...errors.distribution import install_extra
 from ...params import StructuredOutput
 from ..tokenizer import Tokenizer
 from .matcher import OutputMatcher
-from .probe import is_harmless, probe
+from .probe import Abandonment, is_harmless, probe
 from .schemas import strict_schema
 
 __all__ = ["JSON_LAYOUT", "GrammarCompiler"]
@@ -73,9 +73,16 @@ class GrammarCompiler:
         with self._lock:
             return form in self._compiled
 
-    def matcher(self, form: StructuredOutput, output: Sequence[int] = ()) -> OutputMatcher:
+    def matcher(
+        self,
+        form: StructuredOutput,
+        output: Sequence[int] = (),
+        abandoned: Abandonment | None = None,
+    ) -> OutputMatcher:
         """Return a matcher of a structured output, at the end of `output`. Too slow for an event
         loop.
+
+        abandoned: if it is set, nobody waits any longer, and slow work ends.
 
         Raises InvalidRequestError for a grammar that cannot be compiled, or is too large, and for
         an output that violates it.
@@ -85,7 +92,7 @@ class GrammarCompiler:
             if compiled is not None:
                 self._compiled.move_to_end(form)
         if compiled is None:
-            compiled = self._compile(form)
+            compiled = self._compile(form, abandoned)
             self._keep(form, compiled)
         one_way = form.kind == "grammar" and _ONE_WAY.search(form.text) is not None
         made = OutputMatcher(compiled.deep_copy(), self._tokens, goes_back=not one_way)
@@ -98,7 +105,7 @@ class GrammarCompiler:
             )
         return made
 
-    def _compile(self, form: StructuredOutput) -> Any:
+    def _compile(self, form: StructuredOutput, abandoned: Abandonment | None) -> Any:
         try:
             from llguidance import LLMatcher, LLParserLimits
         except ImportError:
@@ -109,7 +116,7 @@ class GrammarCompiler:
             ) from None
         tokens, grammar = self._token_table(), _grammar(form)
         if not is_harmless(form):
-            probe(form, grammar, limits=_LIMITS, **self._definition)
+            probe(form, grammar, abandoned=abandoned, limits=_LIMITS, **self._definition)
         compiled = LLMatcher(tokens, grammar, log_level=0, limits=LLParserLimits(**_LIMITS))
         if not compiled.is_error():
             compiled.compute_bitmask()  # the mask at the beginning is the slowest of all

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
 
 from ...errors import InvalidRequestError
 from ...params import StructuredOutput
 
-__all__ = ["is_harmless", "probe"]
+__all__ = ["Abandonment", "is_harmless", "probe"]
 
 _SECONDS = 15
 _BYTES = 4 * 2**30
@@ -34,6 +38,7 @@ told = json.load(sys.stdin)
 with contextlib.suppress(ValueError):  # on macOS a process has more than that from its first moment
     resource.setrlimit(resource.RLIMIT_AS, (told["bytes"],) * 2)
 resource.setrlimit(resource.RLIMIT_CPU, (told["seconds"],) * 2)
+sys.path += told["path"]  # at the end, since no module of the standard library is to come from it
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 tokens = LLTokenizer(told["tokenizer"], n_vocab=told["n_vocab"], eos_token=told["ends"])
 made = LLMatcher(tokens, told["grammar"], log_level=0, limits=LLParserLimits(**told["limits"]))
@@ -41,6 +46,39 @@ if not made.is_error():
     made.compute_bitmask()
 print("compiled")
 """
+
+
+class Abandonment:
+    """Tells a compilation that nobody waits for it any longer. For any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._is_set = False
+
+    def set(self) -> None:
+        """End the process of the compilation, now or as soon as it has one."""
+        with self._lock:
+            self._is_set = True
+            if self._process is not None:
+                self._process.kill()
+
+    def is_set(self) -> bool:
+        """Return whether `set` was called."""
+        return self._is_set
+
+    @contextmanager
+    def ends(self, process: subprocess.Popen[str]) -> Iterator[None]:
+        """Have `set` end a process within this context."""
+        with self._lock:
+            self._process = process
+            if self._is_set:
+                process.kill()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._process = None
 
 
 def is_harmless(form: StructuredOutput) -> bool:
@@ -64,11 +102,12 @@ def probe(
     n_vocab: int,
     ends: Sequence[int],
     limits: Mapping[str, int],
+    abandoned: Abandonment | None = None,
 ) -> None:
     """Compile a grammar and compute its first mask in another process, within its limits. Blocks.
 
-    Raises InvalidRequestError if that takes too much time or memory. The caller finds out whether
-    the grammar is correct.
+    abandoned: ends the process. Raises InvalidRequestError then, and if
+    the grammar takes too much time or memory. The caller finds out whether the grammar is correct.
     """
     told = {
         "grammar": grammar,
@@ -78,27 +117,40 @@ def probe(
         "limits": dict(limits),
         "seconds": _SECONDS,
         "bytes": _BYTES,
+        "path": _path_of("llguidance"),
     }
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM],
-            input=json.dumps(told),
-            capture_output=True,
+        # With -I no module comes from the working directory or from PYTHONPATH.
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             text=True,
-            timeout=_SECONDS,
-            check=False,
         )
-    except subprocess.TimeoutExpired:
-        done = None
     except OSError as error:
         raise InvalidRequestError(
             f"{form.field} is large, and the process that is to try it cannot be started: {error}; "
             "make it simpler",
             field=form.field,
         ) from error
-    if done is None or done.stdout != "compiled\n":
+    with (abandoned or Abandonment()).ends(process), process:
+        try:
+            output, _ = process.communicate(json.dumps(told), timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            output = ""
+        finally:
+            process.kill()
+    if output != "compiled\n":
         raise InvalidRequestError(
             f"{form.field} cannot be used: to compile it takes more than {_SECONDS} s or "
             f"{_BYTES >> 30} GiB; make it simpler",
             field=form.field,
         )
+
+
+def _path_of(package: str) -> list[str]:
+    """Return the folder that a package was imported from, if it is one."""
+    found = find_spec(package)
+    places = [] if found is None else found.submodule_search_locations or []
+    return [os.path.dirname(os.path.abspath(place)) for place in places]

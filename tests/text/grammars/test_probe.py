@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import threading
+import time
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -52,3 +55,34 @@ def test_a_process_that_cannot_start_is_told_of(
     monkeypatch.setattr(module.sys, "executable", "/nowhere/python")
     with pytest.raises(InvalidRequestError, match="cannot be started"):
         compiler.matcher(StructuredOutput("regex", "a{20002}"))
+
+
+def test_one_that_nobody_waits_for_is_stopped(compiler: GrammarCompiler) -> None:
+    began, abandoned = time.monotonic(), module.Abandonment()
+    threading.Timer(0.3, abandoned.set).start()
+    with pytest.raises(InvalidRequestError):
+        compiler.matcher(StructuredOutput("regex", "a{1000000001}"), abandoned=abandoned)
+    assert time.monotonic() - began < module._SECONDS / 2
+
+
+@pytest.mark.parametrize("through", ["the working directory", "PYTHONPATH"])
+def test_it_imports_no_module_of_the_users(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, through: str
+) -> None:
+    ran = tmp_path / "ran"
+    for name in ("resource", "json", "contextlib", "llguidance", "sitecustomize", "usercustomize"):
+        code = f"open({str(ran)!r}, 'a').write({name!r})\nraise SystemExit\n"
+        (tmp_path / f"{name}.py").write_text(code)
+    if through == "PYTHONPATH":
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    else:
+        monkeypatch.chdir(tmp_path)
+    assert not compiler.matcher(StructuredOutput("regex", "a{20003}")).error
+    assert not ran.exists()
+
+
+def test_it_finds_llguidance_where_this_process_has_found_it() -> None:
+    import llguidance
+
+    (place,) = module._path_of("llguidance")
+    assert Path(place, "llguidance", "__init__.py").samefile(llguidance.__file__)
