@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .fields import shown
+from .limits import MAX_POSITIONS
 from .model_config import ModelConfig
 from .tensors import Tensor, TensorRule, gather
 
@@ -57,6 +58,17 @@ class Blueprint:
         rules = tuple(rule for rule in self.rules if rule.name != HEAD)
         generates = self.generates and self.tied
         return replace(self, rules=self.rules if self.tied else rules, generates=generates)
+
+    def bidirectional(self) -> Blueprint:
+        """Return the blueprint of the same model with attention in both directions; it only embeds.
+
+        A sliding window has its size on each side of the query, as transformers' masks have it.
+        """
+        windows = (
+            window and min(window + 1, MAX_POSITIONS) for window in self.config.sliding_windows
+        )
+        config = replace(self.config, causal=False, sliding_windows=tuple(windows))
+        return replace(self, config=config, generates=False).without_head()
 
     def config_of(self, tensors: Mapping[str, Tensor]) -> ModelConfig:
         """Return the configuration of the model with the tensors that `fill` returned."""

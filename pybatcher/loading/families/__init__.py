@@ -66,7 +66,29 @@ def read_blueprint(fields: Fields) -> Blueprint:
     blueprint = family.hf[model_type](fields)
     if known.base:  # transformers saves a model without a head without the prefix "model."
         blueprint = replace(blueprint, prefix="model.")
-    return blueprint.without_head() if is_base else blueprint
+    blueprint = blueprint.without_head() if is_base else blueprint
+    if known.encoders:
+        fields.refuse_unless("is_causal", False)
+        return blueprint
+    return blueprint if _is_causal(fields, blueprint) else blueprint.bidirectional()
+
+
+def _is_causal(fields: Fields, blueprint: Blueprint) -> bool:
+    """Return False if `is_causal` makes attention bidirectional in a decoder.
+
+    As in transformers, the field of a model with images takes precedence over its text model's.
+    Raises ModelFormatError for a decoder that cannot be computed so.
+    """
+    text = fields.child("text_config") if blueprint.text_prefixes else fields
+    owner = fields if "is_causal" in fields else text
+    config = blueprint.config
+    if owner.boolean("is_causal", True):
+        return True
+    if any(config.recurrent_layers) or config.parallel_blocks:
+        raise owner.error(
+            "is_causal", "true: recurrent layers and parallel blocks are computed causally only"
+        )
+    return False
 
 
 def _check_classes(fields: Fields, model_type: str, known: ModelClasses) -> bool:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from encoder_shapes import encoder_shape
 from engine_helpers import TARGETS
 from numpy.typing import NDArray
+from random_shapes import random_shape
 
-from pybatcher import InvalidRequestError, RequestTooLongError
+from pybatcher import InvalidRequestError, ModelFormatError, RequestTooLongError
 from pybatcher.engine import Engine
+from pybatcher.loading import from_torch, open_model
+from pybatcher.params.config import EngineConfig
 from pybatcher.scheduling.plan import Pooling, StepEntry, StepPlan
 from pybatcher.testing.checkpoints import ENCODERS, make_checkpoint, make_module
 
@@ -127,3 +132,35 @@ def test_what_an_encoder_cannot_do(tmp_path: Path) -> None:
     assert (engine.embed(copy, [1] * 48, "cls") == whole).all()
     engine.check_integrity()
     engine.close()
+
+
+@pytest.mark.parametrize("family", ["llama3", "qwen2", "gemma2", "gemma3", "gpt2", "olmo3"])
+def test_is_causal_false_makes_a_decoder_an_encoder(
+    family: str, tmp_path: Path, one_thread: None
+) -> None:
+    architecture, shape = random_shape(family, 3)
+    make_checkpoint(tmp_path, architecture, seed=3, dtype="float32", tokenizer=False, **shape)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "is_causal": False}))
+    module = transformers.AutoModel.from_pretrained(
+        tmp_path, attn_implementation="eager", dtype=torch.float32
+    ).eval()
+    text = texts(module.config.vocab_size)[-2]
+    rows = states(module, text)
+    live = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    for model in (open_model(tmp_path), from_torch(live)):
+        assert not model.generates
+        engine = Engine.from_loaded(model, EngineConfig(dtype="f32", **OPTIONS))
+        (found,) = embed_together(engine, [text])
+        assert np.linalg.norm(found - rows.mean(0)) < CLOSE * np.linalg.norm(rows, axis=1).mean()
+        engine.close()
+
+
+@pytest.mark.parametrize("family", ["lfm2", "cohere2"])
+def test_is_causal_false_is_refused_where_it_is_not_computed(family: str, tmp_path: Path) -> None:
+    architecture, shape = random_shape(family, 1)
+    make_checkpoint(tmp_path, architecture, tokenizer=False, **shape)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "is_causal": False}))
+    with pytest.raises(ModelFormatError, match="is_causal is False; expected true: recurrent"):
+        open_model(tmp_path)
