@@ -431,7 +431,7 @@ def _read_gguf_config(contents: GgufContents) -> ModelConfig:
     sizes = LlamaSizes(
         hidden_size=keys.integer("embedding_length", 1, MAX_WIDTH),
         n_layers=n_layers,
-        n_heads=_gguf_n_heads(keys),
+        n_heads=_gguf_n_heads(keys, n_layers),
         n_kv_heads=shapes[0].n_kv_heads,
         head_dim=shapes[0].head_dim,
         intermediate_size=shapes[0].intermediate_size,
@@ -522,11 +522,11 @@ def _read_gguf_shapes(keys: ArchitectureKeys, sliding: tuple[bool, ...]) -> tupl
     kv_layers = _shared_layers(sliding, keys.integer(name, 0, n_layers - 1, 0))
     if kv_layers is None:
         raise keys.error(name, "layers of either kind that are not shared")
-    n_heads = _gguf_n_heads(keys)
-    kv_heads = _by_layer(keys, "attention.head_count_kv", n_layers, MAX_HEADS)
+    n_heads = _gguf_n_heads(keys, n_layers)
+    kv_heads = keys.by_layer("attention.head_count_kv", n_layers, MAX_HEADS)
     if any(n_heads % n for n in kv_heads):
         raise keys.error("attention.head_count_kv", f"divisors of the {n_heads} heads")
-    inner = _by_layer(keys, "feed_forward_length", n_layers, MAX_WIDTH)
+    inner = keys.by_layer("feed_forward_length", n_layers, MAX_WIDTH)
     head_dims = {slides: _gguf_head_dim(keys, "_swa" if slides else "") for slides in set(sliding)}
     shapes: list[LayerShape] = []
     for layer, (slides, kv_layer) in enumerate(zip(sliding, kv_layers, strict=True)):
@@ -543,8 +543,12 @@ def _read_gguf_shapes(keys: ArchitectureKeys, sliding: tuple[bool, ...]) -> tupl
     return tuple(shapes)
 
 
-def _gguf_n_heads(keys: ArchitectureKeys) -> int:
-    return keys.integer("attention.head_count", 1, MAX_HEADS)
+def _gguf_n_heads(keys: ArchitectureKeys, n_layers: int) -> int:
+    name = "attention.head_count"
+    n_heads = keys.by_layer(name, n_layers, MAX_HEADS)
+    if len({*n_heads}) > 1:
+        raise keys.error(name, "one and the same number for all layers")
+    return n_heads[0]
 
 
 def _gguf_head_dim(keys: ArchitectureKeys, suffix: str) -> int:
@@ -576,20 +580,6 @@ def _read_gguf_ropes(
     exact = (0.0 if d >= _NO_TURN else f / d for f, d in zip(full.inv_freq, divisors, strict=True))
     inv_freq = tuple(float(np.float32(f)) for f in exact)
     return replace(full, inv_freq=inv_freq), sliding
-
-
-def _by_layer(keys: ArchitectureKeys, name: str, n_layers: int, high: int) -> list[int]:
-    """Return a number for each layer; the key has a list, or one number for all layers."""
-    values = _as_list(keys.get(name))
-    if not isinstance(values, list):
-        return [keys.integer(name, 1, high)] * n_layers
-    if len(values) != n_layers or any(type(v) is not int or not 1 <= v <= high for v in values):
-        raise keys.error(name, f"a number from 1 to {high}, or one for each of {n_layers} layers")
-    return values
-
-
-def _as_list(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 FAMILY = Family(

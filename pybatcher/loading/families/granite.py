@@ -106,6 +106,8 @@ def _read_gguf(contents: GgufContents) -> Blueprint:
         value = keys.number(name, 0.0, 1e6, 0.0)
         return keys.number(name, 1e-6, 1e6) if value else None
 
+    if not keys.fields.boolean(f"{keys.prefix}rope.scaling.finetuned", True):
+        config = replace(config, layer_ropes=(-1,) * config.n_layers)  # a Granite without positions
     logits = keys.number("logit_scale", 1e-6, 1e6)
     config = _with_multipliers(
         config,

@@ -36,6 +36,23 @@ class ArchitectureKeys:
         value: float = self.fields.number(self.prefix + name, low, high, *default)
         return value
 
+    def by_layer(self, name: str, n_layers: int, high: int, *default: int) -> list[int]:
+        """Return the key as an int in [1, high] for each layer.
+
+        The key is one number for all layers, or an array. As in llama.cpp, many converters write
+        an array where all layers are equal.
+        """
+        value = self.get(name)
+        if not isinstance(value, np.ndarray):
+            return [self.integer(name, 1, high, *default)] * n_layers
+        is_whole = value.dtype.kind in "iu" and len(value) == n_layers
+        if not is_whole or not ((value >= 1) & (value <= high)).all():
+            raise self.error(
+                name, f"a number from 1 to {high}, or one for each of {n_layers} layers"
+            )
+        values: list[int] = value.tolist()
+        return values
+
     def flags(self, name: str, n_layers: int, otherwise: str = "") -> list[bool]:
         """Return a truth value for each layer; the key is an array of bools, or of 0 and 1.
 

@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypedDict
 
+import numpy as np
+
 from ..checkpoints.blueprint import HEAD, Blueprint
 from ..checkpoints.fields import Fields
-from ..checkpoints.limits import MAX_LAYERS, MAX_POSITIONS
+from ..checkpoints.limits import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH
 from ..checkpoints.llama_config import LlamaSizes, SizeNames, llama_config, read_sizes
-from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.model_config import LayerShape, ModelConfig
 from ..checkpoints.rope import read_rope
 from ..checkpoints.tensors import TensorRule
 from .experts import is_sparse
@@ -48,6 +50,8 @@ ROTARY_DIM = "rope.dimension_count"
 YARN_LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 """The keys WINDOW, SCALE, ROTARY_DIM and this one are read for some architectures only."""
 
+_HEADS, _KV_HEADS = "attention.head_count", "attention.head_count_kv"
+
 
 def read_gguf_sizes(
     contents: GgufContents,
@@ -55,30 +59,61 @@ def read_gguf_sizes(
     reads: Collection[str] = (),
     width: str = "feed_forward_length",
     metadata: Fields | None = None,
+    varies: bool = False,
 ) -> LlamaSizes:
     """Return the sizes of the model.
 
     reads: the keys among WINDOW and SCALE that the caller reads; a file with another is refused.
     width: the key of the MLP's width.
     metadata: replaces the file's metadata, for files with a key that differs between layers.
+    varies: True if KV heads and the width may differ between layers; the result has the largest.
     """
-    keys, prefix = contents.keys, contents.keys.prefix
+    prefix = contents.keys.prefix
     if WINDOW not in reads:
-        keys.refuse_unless(WINDOW, 0)
+        contents.keys.refuse_unless(WINDOW, 0)
     if SCALE not in reads:
-        keys.refuse_unless(SCALE)
+        contents.keys.refuse_unless(SCALE)
     names = SizeNames(
         hidden_size=f"{prefix}embedding_length",
         n_layers=f"{prefix}block_count",
-        n_heads=f"{prefix}attention.head_count",
-        n_kv_heads=f"{prefix}attention.head_count_kv",
+        n_heads=prefix + _HEADS,
+        n_kv_heads=prefix + _KV_HEADS,
         head_dim=f"{prefix}attention.key_length",
         intermediate_size=f"{prefix}{width}",
         max_position_embeddings=f"{prefix}context_length",
     )
-    sizes = read_sizes(contents.metadata if metadata is None else metadata, names)
+    keys = ArchitectureKeys(metadata or contents.metadata, contents.architecture)
+    values = _sizes_by_layer(keys, width)
+    for name, of_layers in values.items():
+        if len({*of_layers}) > 1 and not (varies and name in (_KV_HEADS, width)):
+            raise keys.error(name, "one and the same number for all layers")
+    uniform = {prefix + name: max(of_layers) for name, of_layers in values.items()}
+    sizes = read_sizes(keys.fields.with_values(uniform), names)
     keys.refuse_unless("attention.value_length", sizes.head_dim)
     return sizes
+
+
+def _sizes_by_layer(keys: ArchitectureKeys, width: str) -> dict[str, list[int]]:
+    """Return the values of the keys that are arrays, with a number for each layer."""
+    limits = {_HEADS: MAX_HEADS, _KV_HEADS: MAX_HEADS, width: MAX_WIDTH}
+    arrays = [name for name in limits if isinstance(keys.get(name), np.ndarray)]
+    n_layers = keys.integer("block_count", 1, MAX_LAYERS) if arrays else 0
+    return {name: keys.by_layer(name, n_layers, limits[name]) for name in arrays}
+
+
+def _layer_shapes(keys: ArchitectureKeys, sizes: LlamaSizes, width: str) -> tuple[LayerShape, ...]:
+    """Return the shape of each layer; (): all layers have the same shape."""
+    values = _sizes_by_layer(keys, width)
+    if all(len({*values.get(name, ())}) < 2 for name in (_KV_HEADS, width)):
+        return ()
+    kv_heads = values.get(_KV_HEADS, [sizes.n_kv_heads] * sizes.n_layers)
+    if any(sizes.n_heads % n for n in kv_heads):
+        raise keys.error(_KV_HEADS, f"divisors of {keys.prefix}{_HEADS}, {sizes.n_heads}")
+    inner = values.get(width, [sizes.intermediate_size] * sizes.n_layers)
+    return tuple(
+        LayerShape(n_kv_heads=heads, head_dim=sizes.head_dim, intermediate_size=n)
+        for heads, n in zip(kv_heads, inner, strict=True)
+    )
 
 
 def read_gguf_config(
@@ -106,7 +141,8 @@ def read_gguf_config(
     Raises ModelFormatError for an unsupported option, or an impossible size.
     """
     keys = contents.keys
-    sizes = read_gguf_sizes(contents, reads=reads, width=width, metadata=metadata)
+    varies = experts is None or keys.integer("expert_count", 0, MAX_EXPERTS, 0) == 0
+    sizes = read_gguf_sizes(contents, reads=reads, width=width, metadata=metadata, varies=varies)
     keys.refuse_unless("attention.causal", causal)
     if ROTARY_DIM not in reads:
         keys.refuse_unless(ROTARY_DIM, sizes.head_dim)
@@ -127,7 +163,9 @@ def read_gguf_config(
         rope=rope,
         sliding_windows=(0,) * sizes.n_layers,
     )
-    return replace(config, norm=norm, moe=read_moe(keys, experts, sizes))
+    of_layers = ArchitectureKeys(metadata or contents.metadata, contents.architecture)
+    shapes = _layer_shapes(of_layers, sizes, width) if varies else ()
+    return replace(config, norm=norm, moe=read_moe(keys, experts, sizes), layer_shapes=shapes)
 
 
 class Biases(TypedDict):

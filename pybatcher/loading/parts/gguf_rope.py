@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,17 +51,34 @@ def read_gguf_rope(
             "attention.key_length",
             f"twice the {divisors.size} elements of tensor rope_freqs.weight (it is {head_dim})",
         )
-    for name in ("yarn_ext_factor", "yarn_attn_factor"):
-        keys.refuse_unless(f"rope.scaling.{name}", 1.0)
+    keys.refuse_unless("rope.scaling.yarn_ext_factor", 1.0)
+    factor = _attention_factor(keys)
     if longrope is None:
-        keys.refuse_unless("rope.scaling.attn_factor", 1.0)
         scaling = _read_scaling(keys, max_positions, has_yarn_log_multiplier)
         scaling["truncate"] = truncates_yarn
     else:
         scaling = _read_longrope(keys, max_positions, longrope)
+    is_plain = scaling["rope_type"] in ("default", "linear")
+    if factor is not None and not is_plain:
+        scaling["attention_factor"] = factor
     scaling["rope_theta"] = keys.number("rope.freq_base", 1e-3, 1e12, 10000.0)
     source = Fields({"rope_parameters": scaling}, f"{keys.fields.source}: {keys.prefix}rope")
-    return read_rope(source, head_dim, max_positions, divisors, rotary_dim=rotary_dim)
+    rope = read_rope(source, head_dim, max_positions, divisors, rotary_dim=rotary_dim)
+    return replace(rope, attention_factor=factor) if is_plain and factor is not None else rope
+
+
+def _attention_factor(keys: ArchitectureKeys) -> float | None:
+    """Return the factor of query and key that the file names; None: that of the scaling.
+
+    llama.cpp's converter writes config.json's `attention_factor` to either key: it is the whole
+    factor and replaces the one that YaRN derives from its scaling. llama.cpp ignores one key with
+    YaRN, and multiplies the derived factor by the other; transformers computes neither.
+    """
+    names = [f"rope.scaling.{name}" for name in ("yarn_attn_factor", "attn_factor")]
+    found = [keys.number(name, 1e-3, 1e3) for name in names if keys.get(name) is not None]
+    if len({*found}) > 1:
+        raise keys.error(names[1], f"{found[0]:g}, as in {keys.prefix}{names[0]}")
+    return found[0] if found else None
 
 
 def _read_longrope(
@@ -71,7 +89,7 @@ def _read_longrope(
         "rope_type": "longrope",
         "short_factor": longrope.short.tolist(),
         "long_factor": longrope.long.tolist(),
-        "attention_factor": keys.number("rope.scaling.attn_factor", 1e-3, 1e3, 1.0),
+        "attention_factor": 1.0,
         "original_max_position_embeddings": original_positions(keys, max_positions),
     }
 

@@ -78,6 +78,13 @@ def test_granite() -> None:
     assert read("granite", logit_scale=8.0, **zeros) == read("granite", logit_scale=8.0)
 
 
+def test_granite_without_rope() -> None:
+    """llama.cpp's converter writes the key for models with and without positions."""
+    assert read("granite", logit_scale=8.0, rope__scaling__finetuned=True).layer_ropes == (0,) * 7
+    config = read("granite", logit_scale=8.0, rope__scaling__finetuned=False)
+    assert config.layer_ropes == (-1,) * 7
+
+
 def test_olmo_2() -> None:
     config = read("olmo2")
     norms = {"pre_norm": False, "post_norm": True, "whole_qk_norm": True}

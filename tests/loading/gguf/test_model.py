@@ -123,6 +123,49 @@ def test_plain_weights_and_logits_bit_for_bit(
         np.testing.assert_array_equal(logits(path, engine_dtype), logits(directory, engine_dtype))
 
 
+@pytest.mark.parametrize("key", ["yarn_attn_factor", "attn_factor"])
+@pytest.mark.parametrize("factor", [1.2079441541679836, 1.0, 1.75])
+def test_attention_factor_of_yarn(factor: float, key: str, tmp_path: Path) -> None:
+    full = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "attention_factor": factor}
+    rope = {
+        "full_attention": {**full, "original_max_position_embeddings": 128},
+        "sliding_attention": PLAIN_ROPE,
+    }
+    directory = make_checkpoint(tmp_path / "hf", "olmo3", rope_parameters=rope)
+    keys = {f"olmo2.rope.scaling.{key}": factor}
+    path = write_gguf(directory, tmp_path / "model.gguf", keys=keys)
+    np.testing.assert_array_equal(logits(path), logits(directory))
+
+
+def test_layers_of_several_shapes(tmp_path: Path) -> None:
+    """A narrower layer is one whose other KV heads are copies, and whose other rows are zeros."""
+    sizes = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    wide = make_checkpoint(tmp_path / "hf", "qwen2", intermediate_size=88, **sizes)
+    tensors = load_file(wide / "model.safetensors")
+    narrow = dict(tensors)
+    for name, weight in tensors.items():
+        if ".1." in name and ("k_proj" in name or "v_proj" in name):
+            weight[16:] = weight[:16]
+            narrow[name] = weight[:16].contiguous()
+        elif ".1.mlp.down" in name:
+            weight[:, 40:] = 0
+            narrow[name] = weight[:, :40].contiguous()
+        elif ".1.mlp." in name:
+            weight[40:] = 0
+            narrow[name] = weight[:40].contiguous()
+    save_file(tensors, wide / "model.safetensors")
+    expected = logits(write_gguf(wide, tmp_path / "wide.gguf"))
+    save_file(narrow, wide / "model.safetensors")
+    n_layers = len({name.split(".")[2] for name in tensors if ".layers." in name})
+    keys: dict[str, Any] = {
+        "qwen2.attention.head_count": [4] * n_layers,
+        "qwen2.attention.head_count_kv": [2, 1, *[2] * (n_layers - 2)],
+        "qwen2.feed_forward_length": [88, 40, *[88] * (n_layers - 2)],
+    }
+    path = write_gguf(wide, tmp_path / "narrow.gguf", keys=keys)
+    np.testing.assert_allclose(logits(path), expected, rtol=0, atol=1e-5)
+
+
 def test_scaling_of_llama_3(tmp_path: Path) -> None:
     rope = {
         "rope_type": "llama3",

@@ -88,11 +88,47 @@ def test_defaults() -> None:
                 "beta_fast": 16.0,
             },
         ),
+        *(
+            (
+                {"rope__scaling__type": "yarn", "rope__scaling__factor": 8.0, **factor},
+                {"rope_type": "yarn", "factor": 8.0, "attention_factor": max(factor.values())},
+            )
+            for factor in (
+                {"rope__scaling__yarn_attn_factor": 1.2079441547393799},
+                {"rope__scaling__attn_factor": 1.2079441547393799},
+                {"rope__scaling__yarn_attn_factor": 1.0},
+                {"rope__scaling__attn_factor": 1.5, "rope__scaling__yarn_attn_factor": 1.5},
+            )
+        ),
     ],
 )
 def test_scaled_rope(keys: dict[str, Any], rope: dict[str, Any]) -> None:
     wanted = expected(head_dim=16, rope_parameters={"rope_theta": 5e5, **rope})
     assert read(attention__key_length=16, **keys) == wanted
+
+
+def test_an_attention_factor_without_yarn_is_applied() -> None:
+    plain = read(attention__key_length=16).ropes[0]
+    scaled = read(attention__key_length=16, rope__scaling__attn_factor=1.25).ropes[0]
+    assert scaled == replace(plain, attention_factor=1.25)
+
+
+@pytest.mark.parametrize(
+    "name", ["attention__head_count", "attention__head_count_kv", "feed_forward_length"]
+)
+def test_an_array_of_equal_numbers_is_one_number(name: str) -> None:
+    value = LLAMA["llama." + name.replace("__", ".")]
+    assert read(**{name: np.array([value] * 3, np.int32)}) == read()
+
+
+def test_layers_may_differ_in_kv_heads_and_width() -> None:
+    config = read(
+        attention__head_count_kv=np.array([2, 6, 3], np.int32),
+        feed_forward_length=np.array([88, 88, 40], np.uint32),
+    )
+    sizes = [(shape.n_kv_heads, shape.intermediate_size) for shape in config.layer_shapes]
+    assert sizes == [(2, 88), (6, 88), (3, 40)]
+    assert {shape.head_dim for shape in config.layer_shapes} == {8}
 
 
 def test_the_scaling_of_llama_3_comes_as_divisors() -> None:
@@ -125,7 +161,23 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a width of 2**21": ({"feed_forward_length": 2**21}, "llama.feed_forward_length is 2097152"),
     "heads per layer": (
         {"attention__head_count": np.array([6, 6, 4])},
-        r"llama.attention.head_count is array\(\[6, 6, 4\]\)",
+        r"llama.attention.head_count is array\(\[6, 6, 4\]\); expected one and the same number",
+    ),
+    "a layer without KV heads": (
+        {"attention__head_count_kv": np.array([2, 0, 2])},
+        r"head_count_kv is array\(\[2, 0, 2\]\); expected a number from 1 to",
+    ),
+    "too few layers": (
+        {"feed_forward_length": np.array([88, 88])},
+        r"feed_forward_length is array\(\[88, 88\]\); expected .* one for each of 3 layers",
+    ),
+    "numbers of KV heads that do not divide": (
+        {"attention__head_count_kv": np.array([6, 4, 6])},
+        r"array\(\[6, 4, 6\]\); expected divisors of llama.attention.head_count, 6",
+    ),
+    "experts and layers of several widths": (
+        {"expert_count": 4, "expert_used_count": 2, "feed_forward_length": np.array([8, 8, 4])},
+        r"feed_forward_length is array\(\[8, 8, 4\]\); expected one and the same number",
     ),
     "uneven groups": (
         {"attention__head_count_kv": 4},
@@ -161,9 +213,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "llama.rope.scaling.type is 'longrope'; expected 'none', 'linear' or 'yarn'",
     ),
     "a negative factor": ({"rope__scaling__factor": -2.0}, "llama.rope.scaling.factor is -2.0"),
-    "YaRN's own factor": (
-        {"rope__scaling__type": "yarn", "rope__scaling__attn_factor": 2.0},
-        "rope.scaling.attn_factor is 2.0; expected 1.0",
+    "two factors": (
+        {"rope__scaling__yarn_attn_factor": 1.5, "rope__scaling__attn_factor": 2.0},
+        "rope.scaling.attn_factor is 2.0; expected 1.5, as in llama.rope.scaling.yarn_attn_factor",
+    ),
+    "a factor of zero": (
+        {"rope__scaling__yarn_attn_factor": 0.0},
+        "yarn_attn_factor is 0.0; expected a number from 0.001 to 1000",
     ),
     "YaRN without a logarithm": (
         {"rope__scaling__type": "yarn", "rope__scaling__factor": 2.0, "rope__freq_base": 1.0},
