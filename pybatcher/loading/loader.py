@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..errors import ModelFormatError
-from ..models.hub import find_model, name_of
+from ..models.hub import find_model, matching, name_of
 from .checkpoints.blueprint import EMBEDDING
 from .checkpoints.fingerprint import fingerprint
 from .checkpoints.json_file import read_fields
@@ -51,10 +51,14 @@ def open_model(
             "a Hugging Face directory (config.json, *.safetensors, tokenizer.json) or of a .gguf, "
             "or as its name on the hub, 'org/name'"
         )
-    ggufs = sorted(directory.glob("*.gguf"))
+    ggufs = sorted(file.name for file in directory.glob("*.gguf"))
     if ggufs and not (directory / "config.json").is_file():
+        models = matching(ggufs, None)
+        if len(models) == 1:
+            return open_gguf(directory / models[0])
         raise ModelFormatError(
-            f"{directory}: no config.json in it; name one of its GGUF files: {ggufs[0]}, say"
+            f"{directory}: no config.json in it; name one of its GGUF files: "
+            f"{directory / (models or ggufs)[0]}, say"
         )
     fields = read_fields(directory / "config.json")
     scheme = read_scheme(fields)

@@ -139,17 +139,19 @@ def write_gguf(
     pre: str = "gpt-2",
     tokenizer: bool = True,
     keys: dict[str, Any] | None = None,
+    tensors_of_part: int = 0,
 ) -> Path:
-    """Write the checkpoint of a Hugging Face directory as one GGUF file.
+    """Write the checkpoint of a Hugging Face directory as one GGUF file, or as several parts.
 
     kind: of the matrices, or a function from GGUF's tensor name to it; None: unchanged.
     pre: name of the pre-tokenizer.
     keys: metadata to add or replace; None as a value removes the key.
+    tensors_of_part: the most tensors of a part; 0: one file. The parts have names of their own.
     """
     config = json.loads((directory / "config.json").read_text())
     architecture = config["model_type"].removesuffix("_text")
     architecture = _ARCHITECTURES.get(architecture, architecture)
-    writer = gguf.GGUFWriter(target, architecture)
+    writer = gguf.GGUFWriter(target, architecture, split_max_tensors=tensors_of_part)
     _add_config(writer, config)
     if tokenizer:
         _add_tokenizer(writer, directory, config, pre)

@@ -33,7 +33,7 @@ from ..parts.gguf_contents import GgufContents
 from ..parts.gguf_names import gguf_name
 from ..parts.gguf_rope import LongRopeDivisors
 from ..tokenizers.gguf_tokenizer import read_tokenizer
-from .file import map_gguf
+from .file import map_gguf, part_files
 
 __all__ = ["open_gguf"]
 
@@ -47,11 +47,14 @@ _DENSE_LAYERS = ("dense_2.weight", "dense_3.weight")
 def open_gguf(path: Path) -> LoadedModel:
     """Open a GGUF file of an architecture that a family reads.
 
+    path: the file; of a model in several files, the first part.
+
     Maps the weights without reading them, except for query and key weights whose rows it copies
     in another order. Raises ModelFormatError, which names the file, the key or tensor, its value
     and the expected one.
     """
-    identity = fingerprint([path])
+    files = part_files(path)
+    identity = fingerprint(file for file in files if file.is_file())
     file = map_gguf(path)
     tensors = file.tensors
     contents = GgufContents(
@@ -71,7 +74,7 @@ def open_gguf(path: Path) -> LoadedModel:
         tensors=weights,
         tokenizer=tokenizer,
         dtype=_prevailing_dtype(weights),
-        name=path.stem,
+        name=path.stem if len(files) == 1 else path.stem[: -len("-00001-of-00001")],
         path=path,
         fingerprint=identity,
         embedding=_embedding_defaults(file.metadata, config, tensors),

@@ -13,7 +13,7 @@ from ...errors import ModelFormatError
 from ...errors.checks import short
 from ...errors.distribution import install_extra
 from .hub_cache import COMMIT, write_ref
-from .hub_files import INDEX, WEIGHTS, chosen_gguf, names_in_index, small_files
+from .hub_files import INDEX, WEIGHTS, chosen_gguf, names_in_index, parts_of, small_files
 from .hub_name import HubName
 
 __all__ = ["Counter", "Progress", "download"]
@@ -63,7 +63,7 @@ class _Download:
     def _files(self) -> Path:
         gguf = chosen_gguf([*self._sizes], self._name)
         if gguf is not None:
-            return self._get([gguf])[0]
+            return self._get(parts_of(gguf))[0]
         # Weights come last, so weights in the cache imply that the files beside them are there too.
         small = self._get(small_files(self._sizes, self._name))
         weights = [WEIGHTS]

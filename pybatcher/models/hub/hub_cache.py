@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .hub_files import INDEX, TOKENIZERS, WEIGHTS, matching, names_in_index
+from .hub_files import INDEX, TOKENIZERS, WEIGHTS, matching, names_in_index, parts_of
 from .hub_name import HubName
 
 __all__ = ["Found", "cache_folder", "find_cached", "is_offline", "origin_of", "write_ref"]
@@ -95,14 +95,19 @@ def _commit(folder: Path, revision: str | None) -> str | None:
 
 def _model(snapshot: Path, name: HubName) -> Found | None:
     if name.file is not None:
-        path = snapshot / name.file
-        return Found(path, True) if path.is_file() else None
+        return _gguf(snapshot, name.file)
     if name.kind is None and _has_weights(snapshot):
         return Found(snapshot, any((snapshot / file).is_file() for file in TOKENIZERS))
     files = [path for path in snapshot.rglob("*.gguf") if path.is_file()]
     inside = [path.relative_to(snapshot).as_posix() for path in files]
     chosen = matching(inside, name.kind)
-    return Found(snapshot / chosen[0], True) if len(chosen) == 1 else None
+    return _gguf(snapshot, chosen[0]) if len(chosen) == 1 else None
+
+
+def _gguf(snapshot: Path, file: str) -> Found | None:
+    """Return a GGUF file; None unless it and all other parts of its model are there."""
+    is_whole = all((snapshot / part).is_file() for part in parts_of(file))
+    return Found(snapshot / file, True) if is_whole else None
 
 
 def _has_weights(snapshot: Path) -> bool:

@@ -16,6 +16,7 @@ __all__ = [
     "chosen_gguf",
     "matching",
     "names_in_index",
+    "parts_of",
     "small_files",
 ]
 
@@ -35,7 +36,7 @@ _SMALL = (
     "additional_chat_templates/tool_use.jinja",
     INDEX,
 )
-_PART_OF_SEVERAL = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+_PART = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 _MOST_NAMES = 12  # file names in a message
 
 
@@ -69,7 +70,8 @@ def names_in_index(index: object) -> list[str]:
 def chosen_gguf(files: Sequence[str], name: HubName) -> str | None:
     """Return the one GGUF file that a name stands for; None if it stands for a directory.
 
-    Raises ModelFormatError if it matches no file, or several.
+    It is the first part of a model in several files, and all parts are in `files`. Raises
+    ModelFormatError if the name matches no file or several, or if a part is absent.
     """
     ggufs = [file for file in files if file.endswith(".gguf") and is_plain_path(file)]
     has_weights = bool({WEIGHTS, INDEX} & set(files))
@@ -85,21 +87,43 @@ def chosen_gguf(files: Sequence[str], name: HubName) -> str | None:
             f"{short(name.text)}: that is {found} the repository's GGUF files "
             f"({listed or 'it has none'}); name one, as 'hf:{name.repo}/FILE.gguf'"
         )
-    if _PART_OF_SEVERAL.search(chosen[0]):
+    parts = parts_of(chosen[0])
+    missing = [part for part in parts if part not in ggufs]
+    if missing:
         raise ModelFormatError(
-            f"{short(name.text)}: {chosen[0]} is a part of a model in several GGUF files, which "
-            "are not read; name a model in one file"
+            f"{short(name.text)}: the repository has no {missing[0]}, a part of {chosen[0]}"
+        )
+    if chosen[0] != parts[0]:
+        raise ModelFormatError(
+            f"{short(name.text)}: {chosen[0]} is a part of a model in {len(parts)} files; name the "
+            f"first, 'hf:{name.repo}/{parts[0]}'"
         )
     return chosen[0]
 
 
 def matching(files: Iterable[str], kind: str | None) -> list[str]:
-    """Return the models among GGUF files: all, or those whose names contain `kind`."""
-    models = [file for file in files if not file.rsplit("/", 1)[-1].startswith("mmproj")]
+    """Return the models among GGUF files: all, or those whose names contain `kind`.
+
+    A model in several files is told by the name of its first part, which may be absent.
+    """
+    names = [file for file in files if not file.rsplit("/", 1)[-1].startswith("mmproj")]
+    models = list(dict.fromkeys(parts_of(file)[0] for file in names))
     if kind is None:
         return models
     ending = re.compile(rf"(^|[-._/]){re.escape(kind)}(-\d{{5}}-of-\d{{5}})?\.gguf$", re.I)
     return [file for file in models if ending.search(file)]
+
+
+def parts_of(file: str) -> list[str]:
+    """Return the names of all files of the model that a GGUF file belongs to.
+
+    gguf-split names parts NAME-00001-of-0000N.gguf. Any other file is the only one of its model.
+    """
+    found = _PART.fullmatch(file)
+    if found is None:
+        return [file]
+    stem, count = found["stem"], found["count"]
+    return [f"{stem}-{i:05}-of-{count}.gguf" for i in range(1, int(count) + 1)] or [file]
 
 
 def _is_weights(name: str) -> bool:

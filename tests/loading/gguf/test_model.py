@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import warnings
 from collections.abc import Callable
@@ -428,12 +429,108 @@ def test_a_weight_of_whole_numbers(tmp_path: Path) -> None:
         open_gguf(path)
 
 
-def test_part_of_a_split_model(small: Path, tmp_path: Path) -> None:
-    path = write_gguf(small, tmp_path / "model.gguf", keys={"split.count": 3})
+@pytest.fixture
+def parts(small: Path, tmp_path: Path) -> list[Path]:
+    """A model in parts of 9 tensors; `model.gguf` is the same in one file."""
+    write_gguf(small, tmp_path / "model.gguf")
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    write_gguf(small, folder / "model.gguf", tensors_of_part=9)
+    found = sorted(folder.iterdir())
+    assert found[0].name == "model-00001-of-00004.gguf"
+    return found
+
+
+def test_a_model_in_parts(parts: list[Path], tmp_path: Path) -> None:
+    one, several = open_model(tmp_path / "model.gguf"), open_model(parts[0])
+    assert several.config == one.config
+    assert (several.name, several.path) == ("model", parts[0])
+    assert several.tokenizer.chat_template == one.tokenizer.chat_template
+    assert several.tensors.keys() == one.tensors.keys()
+    for name, expected in one.tensors.items():
+        np.testing.assert_array_equal(several.tensors[name].array, expected.array, err_msg=name)
+    np.testing.assert_array_equal(logits(parts[0]), logits(tmp_path / "model.gguf"))
+    assert open_model(parts[0].parent).path == parts[0]
+    (parts[0].parent / "mmproj-x.gguf").write_bytes(b"GGUF")
+    assert open_model(parts[0].parent).path == parts[0]
+
+
+def test_every_part_changes_the_fingerprint(parts: list[Path]) -> None:
+    before = open_model(parts[0]).fingerprint
+    parts[2].write_bytes(parts[2].read_bytes())
+    assert open_model(parts[0]).fingerprint not in (before, "")
+
+
+def _with_count(path: Path, count: int, new: int) -> None:
+    key = b"split.count" + (2).to_bytes(4, "little")
+    raw = path.read_bytes().replace(
+        key + count.to_bytes(2, "little"), key + new.to_bytes(2, "little")
+    )
+    path.write_bytes(raw)
+
+
+WRONG_PARTS: dict[str, tuple[Callable[[list[Path]], object], str]] = {
+    "absent": (lambda p: p[2].unlink(), "00003-of-00004.gguf: no such file; it is part 3 of 4"),
+    "no first": (lambda p: p[0].unlink(), "00001-of-00004.gguf: no such file; it is part 1 of 4"),
+    "cut": (lambda p: p[1].write_bytes(p[1].read_bytes()[:-9]), "00002.*a file that is not cut"),
+    "empty": (lambda p: p[3].write_bytes(b""), "00004-of-00004.gguf: "),
+    "another file": (lambda p: p[3].write_bytes(b"version https"), "does not begin with 'GGUF'"),
+    "twice": (
+        lambda p: p[2].write_bytes(p[1].read_bytes()),
+        "00003-of-00004.gguf: split.no is 1; expected 2, by the name of the file",
+    ),
+    "the first again": (
+        lambda p: p[1].write_bytes(p[0].read_bytes()),
+        "00002-of-00004.gguf: split.no is 0; expected 1",
+    ),
+    "another first": (
+        lambda p: p[0].write_bytes(p[1].read_bytes()),
+        "00001-of-00004.gguf: split.no is 1; expected 0, by the name of the file",
+    ),
+    "of another split": (
+        lambda p: _with_count(p[3], 4, 5),
+        "00004-of-00004.gguf: split.count is 5; expected 4, as in model-00001-of-00004.gguf",
+    ),
+    "fewer by the first": (
+        lambda p: _with_count(p[0], 4, 3),
+        "split.count is 3; expected 4 by the file's name; a first part is NAME-00001-of-00003",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_PARTS)
+def test_wrong_parts(name: str, parts: list[Path]) -> None:
+    change, message = WRONG_PARTS[name]
+    change(parts)
+    with pytest.raises(ModelFormatError, match=message):
+        open_model(parts[0].parent)
+
+
+def test_a_tensor_in_two_parts(parts: list[Path]) -> None:
+    found = re.search(rb"blk\.(\d)\.attn_norm", parts[0].read_bytes())
+    assert found is not None
+    raw = parts[2].read_bytes()
+    parts[2].write_bytes(re.sub(rb"blk\.\d\.attn_norm", found[0], raw))
+    with pytest.raises(ModelFormatError, match=r"00003-of.*'blk\.0\.attn_norm.*' is in .*00001-of"):
+        open_model(parts[0])
+
+
+def test_a_part_that_is_not_the_first(parts: list[Path], tmp_path: Path) -> None:
     with pytest.raises(
-        ModelFormatError, match=r"split\.count is 3; expected 1; merge the files with llama-gguf-"
+        ModelFormatError, match=r"is part 2 of 4; open the first, model-00001-of-00004\.gguf"
     ):
-        open_gguf(path)
+        open_model(parts[1])
+    alone = parts[0].rename(tmp_path / "renamed.gguf")
+    with pytest.raises(
+        ModelFormatError, match=r"split\.count is 4; expected 1 by the file's name; a first part"
+    ):
+        open_model(alone)
+
+
+def test_a_folder_of_two_models(parts: list[Path], tmp_path: Path) -> None:
+    shutil.copy(tmp_path / "model.gguf", parts[0].parent / "other.gguf")
+    with pytest.raises(ModelFormatError, match=r"name one of its GGUF files: .*00001-of-00004"):
+        open_model(parts[0].parent)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])

@@ -21,6 +21,7 @@ MODEL = {
     "pytorch_model.bin": b"pickle",
     "onnx/model.onnx": b"x",
 }
+PARTS = [f"m-Q8_0-0000{i}-of-00002.gguf" for i in (1, 2)]
 MAIN, OLD = "a" * 40, "b" * 40
 
 
@@ -33,6 +34,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
         "org/bare": Repository({f: MODEL[f] for f in ("config.json", "model.safetensors")}),
         "org/pickles": Repository({"config.json": b"{}", "pytorch_model.bin": b"x"}),
         "org/ggufs": Repository({"m-Q4_0.gguf": b"GGUF4", "m-Q8_0.gguf": b"GGUF8"}),
+        "org/parts": Repository({part: b"GGUF" + part.encode() for part in PARTS}),
         "org/one": Repository({"m.gguf": b"GGUF", "README.md": b"x"}),
         "org/private": Repository(dict(MODEL), token="hf_secret"),
         "org/gated": Repository(dict(MODEL), token="hf_secret", is_gated=True),
@@ -148,6 +150,19 @@ def test_ggufs(hub: FakeHub) -> None:
     assert find_model("org/ggufs:Q8_0").read_bytes() == b"GGUF8"
     assert find_model("hf:org/ggufs/m-Q4_0.gguf").read_bytes() == b"GGUF4"
     assert hub.downloads() == ["m.gguf", "m-Q8_0.gguf", "m-Q4_0.gguf"]
+
+
+@pytest.mark.parametrize("name", ["org/parts", "org/parts:Q8_0", f"hf:org/parts/{PARTS[0]}"])
+def test_a_gguf_in_parts(name: str, hub: FakeHub) -> None:
+    path = find_model(name)
+    assert (path.name, files_in(path.parent)) == (PARTS[0], PARTS)
+    assert hub.downloads() == PARTS
+    hub.requests.clear()
+    assert find_model(name) == path
+    assert not hub.requests
+    (path.parent / PARTS[1]).unlink()
+    assert find_model(name) == path
+    assert files_in(path.parent) == PARTS
 
 
 REFUSED = {

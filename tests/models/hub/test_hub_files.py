@@ -8,6 +8,7 @@ from pybatcher.models.hub.hub_name import HubName, hub_name
 
 MODEL = ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
 CODE = ["modeling_x.py", "pytorch_model.bin", "x.pt", "config.json.py", "a/config.json", ".env"]
+PARTS = [f"m-Q4_0-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
 GGUFS = ["m-Q4_K_M.gguf", "m-Q8_0.gguf", "mmproj-m-f16.gguf"]
 
 
@@ -58,6 +59,10 @@ def test_names_in_an_index() -> None:
         ([*MODEL, "m.gguf"], "a/b", None),
         ([*MODEL, "m-Q8_0.gguf"], "a/b:Q8_0", "m-Q8_0.gguf"),
         (MODEL, "a/b", None),
+        ([*PARTS, "mmproj-x.gguf"], "a/b", PARTS[0]),
+        ([*PARTS, "m-Q8_0.gguf"], "a/b:Q4_0", PARTS[0]),
+        ([*PARTS, "m-Q8_0.gguf"], f"hf:a/b/{PARTS[0]}", PARTS[0]),
+        ([f"Q4_0/{part}" for part in PARTS], "a/b:Q4_0", f"Q4_0/{PARTS[0]}"),
     ],
 )
 def test_one_gguf(files: list[str], name: str, chosen: str | None) -> None:
@@ -73,7 +78,10 @@ def test_one_gguf(files: list[str], name: str, chosen: str | None) -> None:
         (GGUFS, "hf:a/b/x.gguf", "that is none of"),
         (MODEL, "a/b:Q8_0", r"that is none of the repository's GGUF files \(it has none\)"),
         (["../m.gguf", "a/../../m.gguf"], "hf:a/b/m.gguf", "it has none"),
-        (["m-Q4_0-00001-of-00002.gguf"], "a/b", "is a part of a model in several GGUF files"),
+        (PARTS[:2], "a/b", f"the repository has no {PARTS[2]}, a part of {PARTS[0]}"),
+        (PARTS[1:], "a/b:Q4_0", f"the repository has no {PARTS[0]}, a part of"),
+        (PARTS, f"hf:a/b/{PARTS[1]}", f"in 3 files; name the first, 'hf:a/b/{PARTS[0]}'"),
+        ([*PARTS, "m-Q8_0.gguf"], "a/b", r"that is 2 of"),
         ([f"m{i}-Q8_0.gguf" for i in range(99)], "a/b", r"99 of .*, m11-Q8_0.gguf, \.\.\.\)"),
     ],
 )
