@@ -18,7 +18,7 @@ from .anthropic import messages_routes
 from .base.body_room import BodyRoom
 from .base.connection import ClientGoneError
 from .base.context import Context
-from .base.http_error import HttpError, http_error, refusal
+from .base.http_error import HttpError, http_error, internal_error, refusal
 from .base.model_list import ModelList
 from .middleware.api_keys import ApiKeys
 from .middleware.guard import Guard
@@ -107,9 +107,7 @@ def _endpoint(context: Context, handler: Handler) -> Callable[[Request], Awaitab
             return Response(status_code=499)
         except Exception as error:
             _LOGGER.exception("a request failed")
-            message = f"this request could not be served: {type(error).__name__}"
-            own = HttpError(500, message, type="server_error", code="internal_error")
-            return refusal(own, request.scope)
+            return refusal(internal_error(error), request.scope)
 
     return endpoint
 

@@ -10,10 +10,10 @@ from ...calls.completion import Completion, Piece, Usage
 from ...text.tool_call import ToolCall, ToolCallDelta
 from ..base.event_stream import event
 
-__all__ = ["MessageEvents", "message_body", "stop_text_of"]
+__all__ = ["PING", "MessageEvents", "message_body", "stop_text_of"]
 
 _SIGNATURE = "pybatcher"  # clients do not send back thinking without a signature
-_PING = event({"type": "ping"}, "ping")
+PING = event({"type": "ping"}, "ping")
 
 
 def message_body(
@@ -65,7 +65,9 @@ class MessageEvents:
     ) -> None:
         head = {**_head(id, model), "content": [], "stop_reason": None, "stop_sequence": None}
         head["usage"] = _usage(Usage(prompt_tokens, 0, 0))
-        self._events = [event({"type": "message_start", "message": head}, "message_start")]
+        self.opening = event({"type": "message_start", "message": head}, "message_start")
+        """The first event, which comes before those of the first step."""
+        self._events: list[bytes] = []
         self._eager = eager
         self._held: dict[int, tuple[str, str]] = {}  # id and name by the call's index
         self._block = -1
@@ -80,7 +82,7 @@ class MessageEvents:
             for delta in piece.tool_calls:
                 self._call(delta)
         self._flush()
-        return self._taken() or _PING
+        return self._taken() or PING
 
     def end(self, made: Completion, *, most: int, stop_text: str | None) -> bytes:
         """Return the last events. The arguments are those of `message_body`."""

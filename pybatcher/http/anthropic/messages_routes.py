@@ -12,16 +12,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...calls.any_batcher import AnyBatcher
-from ...calls.completion import Completion, Piece
+from ...calls.completion import Completion
 from ...calls.stream import Stream
 from ...errors import InvalidRequestError
 from ..base.connection import unless_gone
 from ..base.context import Context
 from ..base.event_stream import EventStream, event, steps_of
-from ..base.field_names import fields_named
+from ..base.field_names import fields_named, renamed
 from ..base.http_error import error_body
 from .messages_input import MessagesAsked, read_conversation, read_request
-from .messages_output import MessageEvents, message_body, stop_text_of
+from .messages_output import PING, MessageEvents, message_body, stop_text_of
 
 __all__ = ["ROUTES"]
 
@@ -50,14 +50,23 @@ async def _answer(
     told: dict[str, Any] = {"id": f"msg_{secrets.token_hex(12)}", "model": name}
     most = asked.options["max_tokens"]
     if asked.stream:
-        begin = _budget_or_not(lambda options: _begin(batcher, asked, options), options)
-        prompt_tokens, stream, first = await unless_gone(request, begin)
-        events = MessageEvents(**told, prompt_tokens=prompt_tokens, eager=asked.eager)
-        return EventStream(
-            _events(batcher, stream, first, events, asked),
-            tell=lambda error: event(error_body(error, request.scope), "error"),
-            source=stream,
-        )
+        conversation = asked.conversation
+        asking = batcher.tokenize(conversation.messages, **conversation.template)
+        tokens = await unless_gone(request, asking)
+
+        async def begin(options: dict[str, Any]) -> EventStream:
+            events = MessageEvents(**told, prompt_tokens=len(tokens), eager=asked.eager)
+            stream = batcher.stream_chat(tokens, **options)
+            response = EventStream(
+                _events(batcher, stream, events, asked),
+                lambda error: event(error_body(renamed(error, _NAMES), request.scope), "error"),
+                source=stream,
+                opening=events.opening,
+                comment=PING,
+            )
+            return await response.begun(request)
+
+        return await _budget_or_not(begin, options)
 
     async def work(options: dict[str, Any]) -> dict[str, Any]:
         made = await batcher.chat(asked.conversation.messages, **options)
@@ -92,20 +101,10 @@ async def _budget_or_not(
     return await work({**options, "max_reasoning_tokens": None})
 
 
-async def _begin(
-    batcher: AnyBatcher, asked: MessagesAsked, options: dict[str, Any]
-) -> tuple[int, Stream, Piece]:
-    """Return the number of prompt tokens, a stream, and its first piece."""
-    conversation = asked.conversation
-    tokens = await batcher.tokenize(conversation.messages, **conversation.template)
-    stream = batcher.stream_chat(tokens, **options)
-    return len(tokens), stream, await anext(stream)
-
-
 async def _events(
-    batcher: AnyBatcher, stream: Stream, first: Piece, events: MessageEvents, asked: MessagesAsked
+    batcher: AnyBatcher, stream: Stream, events: MessageEvents, asked: MessagesAsked
 ) -> AsyncGenerator[bytes]:
-    async with stream, aclosing(steps_of(stream, first)) as steps:
+    async with stream, aclosing(steps_of(stream)) as steps:
         async for pieces in steps:
             yield events.step(pieces)
     made = stream.completion

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from ...errors import PybatcherError
+from .event_stream import event
 from .http_error import HttpError, http_error
 
-__all__ = ["fields_named", "renamed", "text_names"]
+__all__ = ["fields_named", "named_error", "renamed", "text_names"]
 
 Names = Callable[[], Mapping[str, str]]
 """Returns the fields of a request by the arguments of the call, or by items of these."""
@@ -25,6 +26,11 @@ def fields_named(names: Names) -> Iterator[None]:
         yield
     except PybatcherError as error:
         raise renamed(http_error(error), names()) from error
+
+
+def named_error(names: Mapping[str, str]) -> Callable[[HttpError], bytes]:
+    """Return a function that makes the last event of a stream, in the form of OpenAI's API."""
+    return lambda error: event(renamed(error, names).body())
 
 
 def renamed(error: HttpError, names: Mapping[str, str]) -> HttpError:

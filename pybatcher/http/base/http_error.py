@@ -22,7 +22,14 @@ from ...errors import (
     RequestTooLongError,
 )
 
-__all__ = ["HttpError", "error_body", "http_error", "is_messages", "refusal"]
+__all__ = [
+    "HttpError",
+    "error_body",
+    "http_error",
+    "internal_error",
+    "is_messages",
+    "refusal",
+]
 
 _MESSAGES = ("/v1/messages", "/v1/messages/count_tokens")
 _TYPES_OF_MESSAGES = {
@@ -106,6 +113,12 @@ def refusal(error: HttpError, scope: Mapping[str, Any]) -> Response:
     # A message can quote the request, which can contain invalid Unicode.
     body = text.encode("utf-8", "replace")
     return Response(body, error.status, error.headers, "application/json")
+
+
+def internal_error(error: Exception) -> HttpError:
+    """Return the HTTP error for an error that no request should cause."""
+    message = f"this request could not be served: {type(error).__name__}"
+    return HttpError(500, message, type="server_error", code="internal_error")
 
 
 def http_error(error: PybatcherError) -> HttpError:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import asdict
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -17,7 +18,7 @@ from ...calls.stream import Stream
 from ..base.connection import unless_gone
 from ..base.context import Context
 from ..base.event_stream import DONE, EventStream, event, steps_of
-from ..base.field_names import fields_named
+from ..base.field_names import fields_named, named_error
 from ..base.token_texts import TokenTexts
 from .chat_completions import (
     ChatAsked,
@@ -71,22 +72,20 @@ async def _chat(
         asking = batcher.tokenize(asked.messages, **asked.template_options)
         n_prompt = len(await unless_gone(request, asking))
     stream = batcher.stream_chat(asked.messages, **options)
-    first = await unless_gone(request, anext(stream))
     head = context.head("chatcmpl", "chat.completion.chunk", name)
-    events = _chat_events(stream, first, asked, RunningUsage(n_prompt), texts, head)
-    return EventStream(events, source=stream)
+    events = _chat_events(stream, asked, RunningUsage(n_prompt), texts, head)
+    return await EventStream(events, named_error(asked.names), source=stream).begun(request)
 
 
 async def _chat_events(
     stream: Stream,
-    first: Piece,
     asked: ChatAsked,
     usage: RunningUsage,
     texts: TokenTexts,
     head: dict[str, Any],
 ) -> AsyncGenerator[bytes]:
     begun: set[int] = set()
-    async with stream, aclosing(steps_of(stream, first)) as steps:
+    async with stream, aclosing(steps_of(stream)) as steps:
         async for pieces in steps:
             await texts.learn_of(pieces)
             for chunk in usage.told(chunks_of(pieces, texts, begun, head), pieces):
@@ -120,16 +119,11 @@ async def _complete(
     if asked.stream:
         head = context.head("cmpl", "text_completion", name)
         usage = RunningUsage(sum(map(len, prompts)) if counts else None)
-        echoes: list[dict[str, Any]] = []
         made: dict[int, Completion] = {}
-        if asked.echo:
-            echoing = _echoes(batcher, prompts, asked, options, texts, head)
-            echoes, scored = await unless_gone(request, echoing)
-            made = {} if asked.is_drawn else dict(enumerate(scored))
         steps = steps_of_several(batcher, prompts if asked.is_drawn else [], options, made)
-        first = await unless_gone(request, _next(steps))
-        events = _completion_events(echoes, first, steps, made, asked, usage, texts, head)
-        return EventStream(events, source=steps)
+        echoing = partial(_echoes, batcher, prompts, asked, options, texts, head)
+        events = _completion_events(echoing, steps, made, asked, usage, texts, head)
+        return await EventStream(events, named_error(asked.names), source=steps).begun(request)
     completed = await unless_gone(
         request, batcher.generate(prompts, **options, prompt_logprobs=scores)
     )
@@ -195,11 +189,6 @@ async def _echoes(
     return chunks, scored
 
 
-async def _next(steps: AsyncGenerator[T]) -> T | None:
-    """Return the next step. None: there are no more."""
-    return await anext(steps, None)
-
-
 async def _echoed(
     batcher: AnyBatcher, prompt: str | list[int], asked: CompletionAsked
 ) -> EchoedPrompt:
@@ -220,8 +209,7 @@ async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
 
 
 async def _completion_events(
-    echoes: list[dict[str, Any]],
-    first: tuple[int, list[Piece]] | None,
+    echoing: Callable[[], Awaitable[tuple[list[dict[str, Any]], list[Completion]]]],
     steps: AsyncGenerator[tuple[int, list[Piece]]],
     made: dict[int, Completion],
     asked: CompletionAsked,
@@ -229,14 +217,22 @@ async def _completion_events(
     texts: TokenTexts,
     head: dict[str, Any],
 ) -> AsyncGenerator[bytes]:
-    """Return the events of all prompts as they arrive. echoes: chunks before all others."""
+    """Yield the events of all prompts as they arrive.
+
+    echoing: returns the chunks that come before all others, and the echoed prompts.
+    """
     n = asked.options.get("n") or 1
-    choices = [chunk["choices"][0] for chunk in echoes]
-    places = {one["index"]: TextOffsets(texts, len(one["text"])) for one in choices}
+    echoes: list[dict[str, Any]] = []
     async with aclosing(steps):
+        if asked.echo:
+            echoes, scored = await echoing()
+            if not asked.is_drawn:
+                made.update(enumerate(scored))
+        choices = [chunk["choices"][0] for chunk in echoes]
+        places = {one["index"]: TextOffsets(texts, len(one["text"])) for one in choices}
+        step = await anext(steps, None)  # its error comes before all events
         for chunk in usage.told(echoes, ()):
             yield event(chunk)
-        step = first
         while step is not None:
             i, pieces = step
             await texts.learn_of(pieces)
@@ -248,7 +244,7 @@ async def _completion_events(
             chunks = completion_chunks(pieces, i * n, offsets, texts, head)
             for chunk in usage.told(chunks, pieces):
                 yield event(chunk)
-            step = await _next(steps)
+            step = await anext(steps, None)
     if asked.include_usage:
         yield event(usage_chunk(usage_of(list(made.values())), head))
     yield DONE

@@ -46,13 +46,14 @@ async def _respond(
     stream = batcher.stream_chat(asked.messages, **{**context.options(request), **asked.options})
     writer = ResponseWriter({**_head(name), **asked.told}, texts)
     if asked.stream:
-        first = await unless_gone(request, anext(stream))
-        events = _events(stream, first, writer, texts)
+        opening = _joined(writer.begin())
+        events = _events(stream, writer, texts)
 
         def tell(error: HttpError) -> bytes:
             return _joined(writer.fail(told_error(error, asked.names)))
 
-        return EventStream(events, tell=tell, source=stream)
+        response = EventStream(events, tell, source=stream, opening=opening)
+        return await response.begun(request)
     pieces = await unless_gone(request, _all_of(stream))
     await texts.learn_of(pieces)
     writer.add(pieces)
@@ -80,10 +81,9 @@ async def _all_of(stream: Stream) -> list[Piece]:
 
 
 async def _events(
-    stream: Stream, first: Piece, writer: ResponseWriter, texts: TokenTexts
+    stream: Stream, writer: ResponseWriter, texts: TokenTexts
 ) -> AsyncGenerator[bytes]:
-    async with stream, aclosing(steps_of(stream, first)) as steps:
-        yield _joined(writer.begin())
+    async with stream, aclosing(steps_of(stream)) as steps:
         async for pieces in steps:
             await texts.learn_of(pieces)
             if events := writer.add(pieces):

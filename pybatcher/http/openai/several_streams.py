@@ -38,8 +38,7 @@ async def steps_of_several(
 
     async def pass_on(i: int) -> None:
         async with batcher.stream(prompts[i], **options) as stream:
-            first = await anext(stream)
-            async with aclosing(steps_of(stream, first)) as steps:
+            async with aclosing(steps_of(stream)) as steps:
                 async for pieces in steps:
                     await room.acquire()
                     found.put_nowait((i, pieces))

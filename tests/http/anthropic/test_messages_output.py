@@ -49,7 +49,7 @@ def streamed(steps: Iterable[list[Piece]], done: Completion, **how: Any) -> list
     events = MessageEvents(id="msg_1", model="m", prompt_tokens=10, **how)
     data = [events.step(pieces) for pieces in steps]
     assert all(data)
-    return parsed(b"".join([*data, events.end(done, most=7, stop_text=None)]))
+    return parsed(b"".join([events.opening, *data, events.end(done, most=7, stop_text=None)]))
 
 
 def blocks_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
