@@ -200,13 +200,15 @@ class Engine(_core.Engine):
         for token in params.logit_bias or ():
             if token not in vocabulary:
                 raise InvalidRequestError(
-                    f"logit_bias names token {token}; token ids go from 0 to {self.vocab_size - 1}"
+                    f"logit_bias names token {token}; token ids go from 0 to {self.vocab_size - 1}",
+                    field="logit_bias",
                 )
+        is_greedy = params.top_p == 0.0
         self.set_sampling(
             seq_id,
             temperature=params.temperature,
-            top_k=params.top_k,
-            top_p=params.top_p,
+            top_k=1 if is_greedy else params.top_k,
+            top_p=1.0 if is_greedy else params.top_p,
             min_p=params.min_p,
             repetition_penalty=params.repetition_penalty,
             presence_penalty=params.presence_penalty,

@@ -31,7 +31,7 @@ _MAX_STOPS = 64
 _MAX_STOP_CHARACTERS = 16_384
 _MAX_TOKEN_IDS = 2**20
 _MAX_BIAS = 1000.0
-_MAX_SAMPLES = 64
+_MAX_SAMPLES = 128
 
 
 def left_to_model(given: Container[str]) -> tuple[str, ...]:
@@ -45,10 +45,11 @@ class SamplingParams:
 
     max_tokens: most tokens to generate, >= 1. A sequence also ends where the model's positions end.
     temperature: 0 is greedy: the most likely token, or the lowest id among equals.
-    top_k: sample among the k most likely tokens, 0 = all.
-    top_p: sample among the fewest tokens whose probabilities sum to top_p (0, 1].
+    top_k: sample among the k most likely tokens, 0 or -1 = all.
+    top_p: sample among the fewest tokens whose probabilities sum to top_p [0, 1]. 0 is greedy.
     min_p: sample among tokens at least min_p times as likely as the likeliest.
-    seed: seed of the request's own random stream. None: a random seed is chosen when the request is
+    seed: seed of the request's own random stream, of 64 bits; a negative seed is the same as the
+        unsigned number with its bits. None: a random seed is chosen when the request is
         submitted, and kept through every replay.
     stop: texts that end the output (they are not part of it).
     stop_token_ids: tokens that end the output, besides the model's own.
@@ -69,7 +70,7 @@ class SamplingParams:
     grammar: the output is a sentence of this grammar, in llguidance's Lark syntax.
     choices: the output is one of these texts.
     json_object: the output is a JSON object.
-    n: number of outputs of the prompt, 1 to 64; they share its KV: `Completion.choices`, or pieces
+    n: number of outputs of the prompt, 1 to 128; they share its KV: `Completion.choices`, or pieces
         with an `index`. The first output equals that of n = 1; the seeds of the others derive from
         its seed. If one fails all do, so each must have a token before a `timeout` ends.
     of_model: names of fields that take the values that the model's files recommend
@@ -145,16 +146,18 @@ class SamplingParams:
     def _check_numbers(self) -> None:
         self._whole("max_tokens", 1, _MAX_TOKENS)
         self._whole("n", 1, _MAX_SAMPLES)
-        self._whole("top_k", 0, _MAX_TOKENS)
+        self._whole("top_k", -1, _MAX_TOKENS)
+        self._set("top_k", max(self.top_k, 0))
         self._whole("min_tokens", 0, self.max_tokens)
         self._number("temperature", 0.0, 100.0)
-        self._number("top_p", 0.0, 1.0, above=True)
+        self._number("top_p", 0.0, 1.0)
         self._number("min_p", 0.0, 1.0)
         self._number("repetition_penalty", 0.0, 100.0, above=True)
         self._number("presence_penalty", -100.0, 100.0)
         self._number("frequency_penalty", -100.0, 100.0)
         if self.seed is not None:
-            self._whole("seed", 0, 2**64 - 1)
+            self._whole("seed", -(2**63), 2**64 - 1)
+            self._set("seed", self.seed % 2**64)
         if self.logprobs is not None:
             self._whole("logprobs", 0, MAX_LOGPROBS)
         for name in ("ignore_eos", "skip_special_tokens"):

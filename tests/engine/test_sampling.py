@@ -289,6 +289,7 @@ def test_a_replay_goes_on_with_the_same_tokens(engine: Engine) -> None:
     [
         SamplingParams(temperature=2.0, top_k=1),
         SamplingParams(temperature=2.0, top_p=1e-9),
+        SamplingParams(temperature=2.0, top_p=0.0, top_k=5),
         SamplingParams(temperature=2.0, min_p=1.0),
         SamplingParams(temperature=1e-6),
         SamplingParams(),

@@ -18,6 +18,7 @@ TAKEN: list[dict[str, Any]] = [
     {"temperature": 100.0},
     {"top_p": 1},
     {"top_p": 1e-9},
+    {"top_p": 0.0},
     {"min_p": 1.0},
     {"seed": 0},
     {"seed": 2**64 - 1},
@@ -26,7 +27,7 @@ TAKEN: list[dict[str, Any]] = [
     {"logit_bias": {0: -1000.0, 5: 1000}},
     {"logprobs": 32},
     {"min_tokens": 256},
-    {"n": 64},
+    {"n": 128},
     {"stop": ["x"] * 64},
     {"of_model": list(OF_MODELS)},
     {"of_model": ["top_k"] * 5},
@@ -35,18 +36,18 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("max_tokens", 0, "a whole number from 1"),
     ("max_tokens", 2**31, "a whole number from 1"),
     ("max_tokens", True, "a whole number"),
-    ("n", 65, "from 1 to 64"),
-    ("top_k", -1, "from 0"),
+    ("n", 129, "from 1 to 128"),
+    ("top_k", -2, "from -1"),
     ("min_tokens", 257, "from 0 to 256"),
     ("temperature", -0.1, "a number from 0 to 100"),
     ("temperature", float("nan"), "a number from 0 to 100"),
     ("temperature", "hot", "a number from 0 to 100"),
-    ("top_p", 0.0, "a number above 0 and at most 1"),
+    ("top_p", -0.1, "a number from 0 to 1"),
     ("min_p", 1.1, "a number from 0 to 1"),
     ("repetition_penalty", 0, "a number above 0"),
     ("frequency_penalty", 101, "from -100 to 100"),
-    ("seed", -1, "from 0"),
-    ("seed", 2**64, "from 0"),
+    ("seed", -(2**63) - 1, "from -"),
+    ("seed", 2**64, "from -"),
     ("logprobs", 33, "from 0 to 32"),
     ("ignore_eos", 1, "True or False"),
     ("stop", "", "none of them empty"),
@@ -83,6 +84,13 @@ def test_what_is_refused_is_named_with_its_value_and_the_range(
     message = str(caught.value)
     assert message.startswith(f"{name} is ")
     assert wanted in message
+
+
+def test_other_forms_of_all_tokens_and_of_a_seed() -> None:
+    """vLLM takes -1 for all tokens; OpenAI's seeds are signed numbers of 64 bits."""
+    assert SamplingParams(top_k=-1) == SamplingParams(top_k=0)
+    for seed in (-1, -5, -(2**63)):
+        assert SamplingParams(seed=seed).seed == seed + 2**64
 
 
 def test_what_the_model_recommends_counts_for_the_fields_that_are_named() -> None:

@@ -60,7 +60,8 @@ class Guard:
 
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if self._keys.are_asked_for and path not in _OPEN and not path.startswith(_PAGE):
-            namespace = self._keys.namespace_of(_key_in(headers))
+            found = [self._keys.namespace_of(key) for key in _keys_in(headers)]
+            namespace = next((one for one in found if one is not None), None)
             if namespace is None:
                 await refusal(_no_key(), scope)(scope, receive, send_named)
                 return
@@ -72,12 +73,11 @@ class Guard:
             CURRENT_BACKPRESSURE.reset(before)
 
 
-def _key_in(headers: Headers) -> str:
-    given = headers.get("x-api-key") or ""
+def _keys_in(headers: Headers) -> tuple[str, str]:
+    """Return the keys of a request, either of which is sufficient. "": there is none."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    if not given and scheme.lower() == "bearer":
-        given = token.strip()
-    return given
+    bearer = token.strip() if scheme.lower() == "bearer" else ""
+    return headers.get("x-api-key", ""), bearer
 
 
 def _no_key() -> HttpError:

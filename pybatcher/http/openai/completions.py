@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...calls.completion import Completion, Piece, TokenLogprob, Usage
+from ..base.http_error import HttpError
 from ..base.sampling_fields import bad, read_flag, read_sampling, read_streaming, renamed_fields
 from ..base.token_texts import TokenTexts
 from .chat_completions import by_sample, finish_reason_of, joined_logprobs, usage_body
@@ -89,14 +90,17 @@ def _prompts(prompt: object) -> list[Any]:
     wanted = "a text, a list of texts, a list of token ids, or a list of these lists"
     if isinstance(prompt, str):
         return [prompt]
-    if not isinstance(prompt, list) or not prompt or len(prompt) > _MOST_PROMPTS:
+    if not isinstance(prompt, list) or not prompt:
         raise bad("prompt", prompt, wanted)
     kinds = {type(one) for one in prompt}
     if kinds == {int}:
         return [prompt]
-    if kinds <= {str, list}:
-        return prompt
-    raise bad("prompt", prompt, wanted)
+    if not kinds <= {str, list}:
+        raise bad("prompt", prompt, wanted)
+    if len(prompt) > _MOST_PROMPTS:
+        told = f"prompt has {len(prompt)} prompts; it must have at most {_MOST_PROMPTS}: send fewer"
+        raise HttpError(400, told, code="invalid_value", param="prompt")
+    return prompt
 
 
 def completion_body(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...calls.scores import Embedding
+from ..base.http_error import HttpError
 from ..base.sampling_fields import bad
 
 __all__ = [
@@ -137,17 +138,20 @@ def _given(body: Mapping[str, Any], *names: str) -> tuple[object, str]:
 
 
 def _texts(value: object, name: str) -> Texts:
-    wanted = f"a text, a list of at most {_MOST} texts, or of lists of token ids"
+    wanted = "a text, a list of texts, a list of token ids, or a list of these lists"
     if isinstance(value, str):
         return [value]
-    if not isinstance(value, list) or not 0 < len(value) <= _MOST:
+    if not isinstance(value, list) or not value:
         raise bad(name, value, wanted)
     kinds = {type(one) for one in value}
     if kinds == {int}:
         return [value]
-    if kinds <= {str, list}:
-        return value
-    raise bad(name, value, wanted)
+    if not kinds <= {str, list}:
+        raise bad(name, value, wanted)
+    if len(value) > _MOST:
+        told = f"{name} has {len(value)} texts; it must have at most {_MOST}: send fewer"
+        raise HttpError(400, told, code="invalid_value", param=name)
+    return value
 
 
 def _usage(made: Sequence[Embedding]) -> dict[str, int]:

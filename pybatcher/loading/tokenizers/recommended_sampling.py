@@ -25,16 +25,14 @@ IN_GGUF = {
 def recommended_sampling(fields: Fields, names: Mapping[str, str]) -> dict[str, float]:
     """Return the recommended values, by field of SamplingParams.
 
-    names: the names in the file, by field. A `top_k` of -1 becomes 0, which means all tokens. A
-        value that is out of range for a request is omitted, with a warning.
+    names: the names in the file, by field. A value that is out of range for a request is omitted,
+        with a warning.
     """
     found = {}
     for own, name in names.items():
         value = fields.get(name)
         if value is None:
             continue
-        if own == "top_k" and type(value) is int and value == -1:
-            value = 0
         try:
             found[own] = getattr(SamplingParams(**{own: value}), own)
         except InvalidRequestError as error:

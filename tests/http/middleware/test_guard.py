@@ -22,6 +22,9 @@ async def asked(guard: Guard, path: str = "/v1/models", **headers: str) -> tuple
     return sent[0]["status"], dict(sent[0]["headers"]), scope.get("pybatcher.namespace")
 
 
+ONE_BESIDE_STALE = {"x_api_key": "one", "authorization": "Bearer three"}
+
+
 async def application(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
 
@@ -32,8 +35,13 @@ async def test_keys_are_namespaces() -> None:
     assert status == 200
     assert (await asked(guard, x_api_key="one"))[2] == first
     assert (await asked(guard, authorization="bearer  two"))[2] not in (None, first)
+    for stale in ({"x_api_key": "three", "authorization": "Bearer one"}, ONE_BESIDE_STALE):
+        status, _, namespace = await asked(guard, **stale)
+        assert (status, namespace) == (200, first), "either key suffices"
     for headers in (
         {},
+        {"x_api_key": "three", "authorization": "Bearer four"},
+        {"x_api_key": "three", "authorization": "Basic one"},
         {"x_api_key": "three"},
         {"authorization": "Basic one"},
         {"x_api_key": "on"},

@@ -79,3 +79,12 @@ def test_what_an_echoed_prompt_is_scored_for() -> None:
         assert read_completion({"prompt": "Hi", **more}).prompt_logprobs == scores
     assert read_completion({"prompt": "Hi"}).add_special_tokens
     assert not read_completion({"prompt": "Hi", "add_special_tokens": False}).add_special_tokens
+
+
+def test_the_limit_on_prompts_is_not_one_on_token_ids() -> None:
+    ids = list(range(2049))
+    assert read_completion({"prompt": ids}).prompts == [ids]
+    assert len(read_completion({"prompt": ["a"] * 2048}).prompts) == 2048
+    for several in (["a"] * 2049, [[5]] * 2049):
+        with pytest.raises(HttpError, match="prompt has 2049 prompts"):
+            read_completion({"prompt": several})

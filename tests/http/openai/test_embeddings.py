@@ -73,3 +73,11 @@ def test_what_is_refused(read: Any, body: dict[str, Any], param: str) -> None:
     with pytest.raises(HttpError) as raised:
         read(body)
     assert raised.value.param == param
+
+
+def test_the_limit_on_texts_is_not_one_on_token_ids() -> None:
+    ids = list(range(2049))
+    assert read_embeddings({"input": ids})[0] == [ids]
+    assert read_pairs({"text_1": ids, "text_2": "b"}) == {"text_1": [ids], "text_2": ["b"]}
+    with pytest.raises(HttpError, match="input has 2049 texts"):
+        read_embeddings({"input": ["a"] * 2049})

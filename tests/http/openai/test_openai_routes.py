@@ -57,6 +57,14 @@ async def client(batcher: Batcher) -> AsyncIterator[openai.AsyncOpenAI]:
         yield one
 
 
+@pytest.fixture
+async def http(client: openai.AsyncOpenAI) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the same server without OpenAI's package."""
+    url = str(client.base_url).removesuffix("/v1/")
+    async with httpx.AsyncClient(base_url=url, timeout=60) as one:
+        yield one
+
+
 async def test_chats_whole_and_in_pieces(client: openai.AsyncOpenAI, batcher: Batcher) -> None:
     expected = await batcher.chat(ASK, max_tokens=60, logprobs=2, temperature=1.0, seed=5, n=2)
     asked: Any = {"model": MODEL, "messages": ASK, "max_completion_tokens": 60, "seed": 5, "n": 2}
@@ -270,3 +278,38 @@ async def test_who_hangs_up_frees_what_was_asked_for(batcher: Batcher) -> None:
                     await asyncio.sleep(0.001)
         assert batcher.statistics().cancelled == 2
     batcher.check_idle()
+
+
+async def test_sampling_values_that_clients_send(client: openai.AsyncOpenAI) -> None:
+    """Edges that OpenAI's or vLLM's API has: greedy, all tokens, signed seeds, many choices."""
+    asked: Any = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 8}
+    greedy = (await client.completions.create(**asked, temperature=0)).choices[0].text
+    none = await client.completions.create(**asked, temperature=1.5, top_p=0, seed=-5)
+    assert none.choices[0].text == greedy
+    texts = set()
+    for seed, extra in ((-5, {"top_k": -1}), (2**64 - 5, {"top_k": 0}), (-5, {})):
+        made = await client.completions.create(**asked, seed=seed, extra_body=extra)
+        texts.add(made.choices[0].text)
+    assert len(texts) == 1
+    many = await client.chat.completions.create(model=MODEL, messages=ASK, max_tokens=1, n=128)
+    assert [one.index for one in many.choices] == list(range(128))
+
+
+async def test_token_ids_beyond_the_limit_on_prompts(http: httpx.AsyncClient) -> None:
+    for path, field in (("/v1/completions", "prompt"), ("/v1/embeddings", "input")):
+        found = await http.post(path, json={field: [5] * 100_000, "max_tokens": 1})
+        error = found.json()["error"]
+        assert (error["code"], error["param"]) == ("context_length_exceeded", field)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_unknown_token_is_named_with_its_field(
+    path: str, stream: bool, http: httpx.AsyncClient
+) -> None:
+    asked = {"prompt": "Hi", "messages": ASK, "max_tokens": 1, "stream": stream}
+    for key in ("9999999", "99999999999999999999", "-1", "x"):
+        found = await http.post(path, json={**asked, "logit_bias": {key: 1}})
+        assert (found.status_code, found.json()["error"]["param"]) == (400, "logit_bias")
+    found = await http.post(path, json={**asked, "stop_token_ids": [9999999]})
+    assert (found.status_code, found.json()["error"]["param"]) == (400, "stop_token_ids")

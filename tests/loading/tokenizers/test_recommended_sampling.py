@@ -43,7 +43,7 @@ def test_null_says_nothing_and_minus_one_is_all_tokens() -> None:
     [
         *(("temperature", value) for value in (-1, "hot", True, [], {}, float("nan"), 10**400)),
         *(("top_k", value) for value in (-2, 0.5, 2**31, "\n", -1.0)),
-        *(("top_p", value) for value in (0, 1.5, [0.9])),
+        *(("top_p", value) for value in (-0.5, 1.5, [0.9])),
         *(("repetition_penalty", value) for value in (0, -1.0)),
     ],
 )
