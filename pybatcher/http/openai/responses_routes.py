@@ -52,8 +52,8 @@ async def _respond(
         def tell(error: HttpError) -> bytes:
             return _joined(writer.fail(told_error(error, asked.names)))
 
-        response = EventStream(events, tell, source=stream, opening=opening)
-        return await response.begun(request)
+        told = EventStream(events, tell, source=stream, opening=opening)
+        return await told.begun(request)
     pieces = await unless_gone(request, _all_of(stream))
     await texts.learn_of(pieces)
     writer.add(pieces)

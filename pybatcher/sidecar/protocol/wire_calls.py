@@ -233,9 +233,9 @@ def _read_sampling(name: str, value: object) -> Any:
 def _read_token_id(key: object) -> object:
     """Return the token id of a key, which may be a text, as JSON has no other keys."""
     if isinstance(key, (str, bytes)):
-        text = ASKED.text(key, "a key of logit_bias")
+        text = ASKED.text(key, "logit_bias")
         if not text.isascii() or not text.isdecimal() or len(text) > 10:
-            raise ASKED.bad("a key of logit_bias", text, "a token id")
+            raise ASKED.bad("logit_bias", text, "a token id")
         return int(text)
     return key
 

@@ -122,7 +122,7 @@ def test_messages_that_hold_themselves_are_refused() -> None:
         ({"stop": ["a", 5]}, r"stop\[1\] is 5"),
         ({"stop": b"\xff"}, "stop is .* not valid UTF-8"),
         ({"stop_token_ids": ["a"]}, r"stop_token_ids\[0\] is 'a'"),
-        ({"logit_bias": {"x": 1}}, "a key of logit_bias is 'x'"),
+        ({"logit_bias": {"x": 1}}, "logit_bias is 'x'"),
         ({"logit_bias": {"5": "x"}}, "logit_bias is"),
         ({"logit_bias": 5}, "logit_bias is"),
         ({"timeout_ms": 0}, "timeout_ms is 0.0; it must be milliseconds above 0"),
