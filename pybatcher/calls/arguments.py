@@ -63,13 +63,11 @@ def merge_params(
 
 
 def _check_known(name: str, token_ids: Iterable[int], vocab_size: int) -> None:
-    for token_id in token_ids:
-        if token_id >= vocab_size:
-            raise InvalidRequestError(
-                f"{name} names token {token_id}; token ids of this model are "
-                f"from 0 to {vocab_size - 1}",
-                field=name,
-            )
+    if (highest := max(token_ids, default=0)) >= vocab_size:
+        raise InvalidRequestError(
+            f"{name} names token {highest}; token ids of this model are from 0 to {vocab_size - 1}",
+            field=name,
+        )
 
 
 def check_timeout(timeout: object) -> float | None:

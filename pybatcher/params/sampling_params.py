@@ -30,6 +30,8 @@ _MAX_STOPS = 64
 # each character is a state of the automaton that searches for stop texts
 _MAX_STOP_CHARACTERS = 16_384
 _MAX_TOKEN_IDS = 2**20
+_MAX_BYTES_OF_SAMPLES = 2**22
+_BYTES_OF_ID, _BYTES_OF_BIAS = 8, 16
 _MAX_BIAS = 1000.0
 _MAX_SAMPLES = 128
 
@@ -52,7 +54,7 @@ class SamplingParams:
         unsigned number with its bits. None: a random seed is chosen when the request is
         submitted, and kept through every replay.
     stop: texts that end the output (they are not part of it).
-    stop_token_ids: tokens that end the output, besides the model's own.
+    stop_token_ids: tokens that end the output, besides the model's own; each is kept once.
     ignore_eos: the model's own end tokens do not end the output.
     min_tokens: no end token is sampled before this many tokens.
     repetition_penalty: > 1 makes tokens of prompt and output less likely.
@@ -72,7 +74,8 @@ class SamplingParams:
     json_object: the output is a JSON object.
     n: number of outputs of the prompt, 1 to 128; they share its KV: `Completion.choices`, or pieces
         with an `index`. The first output equals that of n = 1; the seeds of the others derive from
-        its seed. If one fails all do, so each must have a token before a `timeout` ends.
+        its seed. If one fails all do, so each must have a token before a `timeout` ends. Each has
+        lists, texts and grammars of its own, which must take at most 4 MiB together.
     of_model: names of fields that take the values that the model's files recommend
         (generation_config.json, or a GGUF file's general.sampling), among temperature, top_k,
         top_p, min_p and repetition_penalty. A field without a recommendation keeps its value.
@@ -115,6 +118,8 @@ class SamplingParams:
             self._check_numbers()
             self._check_lists()
             self._check_form()
+            if self.n > 1:
+                self._check_samples()
 
     @property
     def form(self) -> StructuredOutput | None:
@@ -167,8 +172,9 @@ class SamplingParams:
         self._set("stop", _stops(self.stop))
         wanted = f"a sequence of at most {_MAX_TOKEN_IDS} token ids (whole numbers, 0 or more)"
         ids = REQUEST.items("stop_token_ids", self.stop_token_ids, _MAX_TOKEN_IDS, wanted)
-        checked = tuple(_token_id("stop_token_ids", self.stop_token_ids, i, wanted) for i in ids)
-        self._set("stop_token_ids", checked)
+        if set(map(type, ids)) != {int} or min(ids) < 0:
+            ids = tuple(_token_id("stop_token_ids", self.stop_token_ids, i, wanted) for i in ids)
+        self._set("stop_token_ids", tuple(dict.fromkeys(ids)))
         if self.logit_bias is not None:
             self._set("logit_bias", _bias(self.logit_bias))
         wanted = f"a sequence of names of fields, of {', '.join(OF_MODELS)}"
@@ -177,6 +183,27 @@ class SamplingParams:
         if not set(fields) <= set(OF_MODELS):
             raise REQUEST.bad("of_model", self.of_model, wanted)
         self._set("of_model", fields)
+
+    def _check_samples(self) -> None:
+        """Refuse arguments that are small once and large for each of `n` samples."""
+        sizes = {
+            "stop": sum(map(len, self.stop)),
+            "stop_token_ids": _BYTES_OF_ID * len(self.stop_token_ids),
+            "logit_bias": _BYTES_OF_BIAS * len(self.logit_bias or ()),
+            "choices": sum(_BYTES_OF_ID + len(one) for one in self.choices or ()),
+            **{
+                name: len(getattr(self, name) or "") for name in ("json_schema", "regex", "grammar")
+            },
+        }
+        size = sum(sizes.values())
+        if size * self.n > _MAX_BYTES_OF_SAMPLES:
+            largest = max(sizes, key=sizes.__getitem__)
+            raise InvalidRequestError(
+                f"{largest} has about {sizes[largest]} bytes, and each of n = {self.n} samples "
+                f"needs them: together at most {_MAX_BYTES_OF_SAMPLES} bytes are allowed; lower n, "
+                f"or shorten {largest}",
+                field=largest,
+            )
 
     def _whole(self, name: str, low: int, high: int) -> None:
         self._set(name, REQUEST.whole(name, getattr(self, name), low, high))

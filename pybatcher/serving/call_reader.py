@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from ..calls.arguments import (
     are_token_ids,
@@ -21,6 +22,7 @@ from ..errors import ConfigError, InvalidRequestError, RequestTooLongError
 from ..params import SamplingParams, StructuredOutput
 from ..params.config import SchedulerConfig
 from ..scheduling import Request, way_out
+from ..text import StopTexts
 from ..text.grammars import OutputMatcher
 from .chat_response import ChatResponse
 from .chats import Chat, ChatReader
@@ -63,6 +65,8 @@ class CallReader:
         self._eos_token_ids = runtime.tokenizer.eos_token_ids
         self._recommended = runtime.sampling
         self._share = share
+        self._stops: WeakValueDictionary[tuple[str, ...], StopTexts] = WeakValueDictionary()
+        self._making_stops = asyncio.Lock()
         self._first_chat = asyncio.Lock()
         self._chats_share_beginning = False
         self.prompts = PromptReader(
@@ -133,6 +137,21 @@ class CallReader:
         if form is None:
             return [None] * n
         return [await self._forms.matcher(form, output, tenant) for _ in range(n)]
+
+    async def stops(self, params: SamplingParams) -> StopTexts | None:
+        """Return the automaton of the stop texts; None without any.
+
+        Calls with the same long texts share one, as the samples of a call do that a sidecar's front
+        sends one by one. It is made on another thread, one at a time.
+        """
+        stops = tuple(params.stop)
+        if not stops or sum(map(len, stops)) <= _SHORT_STOPS:
+            return StopTexts(stops) if stops else None
+        async with self._making_stops:
+            found = self._stops.get(stops)
+            if found is None:
+                found = self._stops[stops] = await asyncio.to_thread(StopTexts, stops)
+        return found
 
     async def prompt_tokens(
         self, content: object, settings: ChatSettings | None
@@ -210,6 +229,10 @@ class CallReader:
                 if tokens:
                     self._share(tokens)
                 self._chats_share_beginning = True
+
+
+_SHORT_STOPS = 256
+"""Characters of stop texts whose automaton is made on the loop, in about a millisecond."""
 
 
 def check_samples(n: int, n_prompt: int, config: SchedulerConfig) -> None:

@@ -19,7 +19,7 @@ from ..calls.scores import Answer
 from ..calls.telemetry import RequestEvent, Telemetry
 from ..errors import DeadlineExceededError, PybatcherError
 from ..scheduling import Answered, Request, SampledToken
-from ..text import Detokenizer, StopMatcher, Tokenizer
+from ..text import Detokenizer, StopMatcher, StopTexts, Tokenizer
 from .chat_response import ChatResponse, ResponsePart
 
 __all__ = ["RequestState"]
@@ -31,6 +31,8 @@ class RequestState:
     As a message in the mailbox it submits its request. All times are seconds of the telemetry's
     clock.
     tokenizer: the model's tokenizer; None for a scored or embedded request, which has no text.
+    stops: the automaton of the stop texts, which all samples share; None: made of those of the
+        parameters.
     response: the reader of a chat's response, which separates its parts; None for a prompt.
     submitted: time of the call.
     is_chat: True if the prompt consists of messages.
@@ -71,6 +73,7 @@ class RequestState:
         telemetry: Telemetry,
         tokenizer: Tokenizer | None = None,
         *,
+        stops: StopTexts | None = None,
         response: ChatResponse | None = None,
         is_chat: bool = False,
         index: int = 0,
@@ -105,7 +108,7 @@ class RequestState:
             )
             self._tokenizer = tokenizer
             if params.stop:
-                self._stops = StopMatcher(tuple(params.stop))
+                self._stops = StopMatcher(params.stop if stops is None else stops)
 
     # -- before the first token ---------------------------------------------------------------
 

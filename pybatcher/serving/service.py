@@ -133,6 +133,7 @@ class Service(RunningService):
                     check_samples(params.n, len(prompt), self._config)
                 tenant = f"{call.tenant}\n{call.namespace}"
                 matchers = await self._reader.matchers(form, params.n, output, tenant)
+                stops = await self._reader.stops(params)
         except TimeoutError:
             raise DeadlineExceededError(
                 f"the call was not read within {left:g} s (timeout): its prompt, template or form "
@@ -160,6 +161,7 @@ class Service(RunningService):
                 submitted,
                 self._telemetry,
                 self._runtime.tokenizer,
+                stops=stops,
                 response=None if respond is None else respond(request.seed),
                 is_chat=call.chat is not None,
                 index=i,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .chat import ChatTemplate
 from .detokenizer import Detokenizer
-from .stops import StopMatcher
+from .stops import StopMatcher, StopTexts
 from .tokenizer import Tokenizer
 
-__all__ = ["ChatTemplate", "Detokenizer", "StopMatcher", "Tokenizer"]
+__all__ = ["ChatTemplate", "Detokenizer", "StopMatcher", "StopTexts", "Tokenizer"]

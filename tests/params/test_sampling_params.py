@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pybatcher import InvalidRequestError, SamplingParams
@@ -65,6 +66,29 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("of_model", [5], "a sequence of names"),
     ("of_model", ["top_k"] * 6, "a sequence of names"),
 ]
+
+
+def test_stop_token_ids_are_kept_once_in_their_order() -> None:
+    assert SamplingParams(stop_token_ids=[7, 5, 7, 5, 3] * 50_000).stop_token_ids == (7, 5, 3)
+    assert SamplingParams(stop_token_ids=list(np.array([7, 5, 7]))).stop_token_ids == (7, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("stop_token_ids", range(10_000)),
+        ("logit_bias", dict.fromkeys(range(5000), 1.0)),
+        ("choices", [f"choice {i}" for i in range(10_000)]),
+        ("json_schema", {"description": "x" * 70_000}),
+        ("regex", "x" * 2**16),
+        ("grammar", "x" * 70_000),
+    ],
+)
+def test_an_argument_is_counted_for_each_sample(name: str, value: Any) -> None:
+    SamplingParams(**{name: value}, n=4)
+    with pytest.raises(InvalidRequestError, match=rf"^{name} has .* n = 64 .* lower n") as raised:
+        SamplingParams(**{name: value}, n=64, stop=["x" * 100])
+    assert raised.value.field == name
 
 
 @pytest.mark.parametrize("fields", TAKEN, ids=str)

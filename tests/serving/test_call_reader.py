@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from pybatcher.scheduling import Request
 from pybatcher.serving.call_reader import CallReader, check_samples
 from pybatcher.serving.runtime import Runtime
 from pybatcher.testing import FakeEngine, byte_tokenizer
-from pybatcher.text import ChatTemplate
+from pybatcher.text import ChatTemplate, StopTexts
 
 TEMPLATE = "{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
 USER = [{"role": "user", "content": "Hi"}]
@@ -153,3 +155,33 @@ def test_samples_that_can_never_wait_at_one_time() -> None:
     for n, n_prompt in ((9, 1), (2, 51)):
         with pytest.raises(InvalidRequestError, match=f"n is {n}, of a prompt of {n_prompt} "):
             check_samples(n, n_prompt, config)
+
+
+async def test_long_stop_texts_have_one_automaton_made_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[threading.Thread] = []
+    make = StopTexts.__init__
+
+    def making(self: StopTexts, stops: Any) -> None:
+        threads.append(threading.current_thread())
+        make(self, stops)
+
+    monkeypatch.setattr(StopTexts, "__init__", making)
+    own = reader()
+    long = own.params(call(sampling={"stop": ["ab" * 1000]}))
+
+    async def n_made() -> int:
+        made = await asyncio.gather(*(own.stops(long) for _ in range(64)))
+        return len(set(map(id, made)))
+
+    assert await n_made() == 1
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
+    gc.collect()  # the futures of `gather` refer to each other
+    assert await n_made() == 1
+    assert len(threads) == 2  # it is kept no longer than calls use it
+    short = await own.stops(own.params(call(sampling={"stop": ["ab"]})))
+    assert short is not None
+    assert threads[2] is threading.main_thread()
+    assert await own.stops(own.params(call())) is None

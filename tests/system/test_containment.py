@@ -20,7 +20,7 @@ from pybatcher import AnyBatcher, Batcher, Client, PybatcherError, SamplingParam
 from pybatcher.calls.stream import Reply
 from pybatcher.serving import call_reader
 from pybatcher.testing import FakeEngine, byte_tokenizer, fake_batcher
-from pybatcher.text import ChatTemplate, Detokenizer, StopMatcher, Tokenizer
+from pybatcher.text import ChatTemplate, Detokenizer, StopMatcher, StopTexts, Tokenizer
 
 MARK = "~"
 VICTIM = f"a victim {MARK}"
@@ -156,7 +156,7 @@ INSIDE: dict[str, tuple[Breaking, list[Call]]] = {
     "making of a detokenizer": (_point(Detokenizer, "__init__"), GENERATING),
     "detokenising a token": (_point(Detokenizer, "push", _raise_for_victims), GENERATING),
     "detokenising the end": (_point(Detokenizer, "flush", _raise_for_victims), GENERATING),
-    "making of a stop matcher": (_point(StopMatcher, "__init__"), GENERATING),
+    "making of a stop matcher": (_point(StopTexts, "__init__"), GENERATING),
     "stop matching": (_point(StopMatcher, "push", _raise_for_victims), GENERATING),
     "end of stop matching": (_point(StopMatcher, "flush", _raise_for_victims), GENERATING),
     "detokenising a list": (_point(Tokenizer, "decode"), DETOKENIZING),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pybatcher.text import StopMatcher
+from pybatcher.text.stops import StopTexts
 
 texts = st.text(alphabet="ab", max_size=40)
 stop_lists = st.lists(st.text(alphabet="ab", min_size=1, max_size=5), max_size=4)
@@ -74,6 +76,16 @@ def test_a_match_ends_the_text_for_good() -> None:
     assert matcher.flush() == ""
 
 
+def test_a_stop_text_that_branches_off_an_earlier_one_continues_no_other() -> None:
+    # "xyq" branches off "xyz" behind "ab", and its last character follows that of "ab"
+    stops = ["xyz", "ab", "xyq"]
+    for text in ("abq", "aab", "xyq", "xyzq", "xabq"):
+        assert feed(StopMatcher(stops), list(text)) == whole_text_model(text, stops)
+    assert feed(StopMatcher(["cd1", "ab"]), list("cdab")) == ("cd", True)
+    assert feed(StopMatcher(["xyz", "uv", "xyq"]), list("uvq")) == ("", True)
+    assert feed(StopMatcher(["xyz", "uvw", "xyq"]), list("uvq")) == ("uvq", False)
+
+
 def test_of_stops_that_end_together_the_longest_is_cut() -> None:
     assert StopMatcher(("b", "ab")).push("xab") == ("x", True)
 
@@ -123,3 +135,18 @@ def test_hidden_text_is_matched_and_never_passed_on(
     shown = [letter for text, hidden in pieces for letter in (" " * len(text) if hidden else text)]
     assert passed == "".join(shown[: len(raw)]).replace(" ", "")
     assert matcher.push("", hidden=False)[1] is matched
+
+
+def test_matchers_share_one_automaton_of_few_bytes_a_character() -> None:
+    stops = ("ab" * 8000,)
+    tracemalloc.start()
+    shared = StopTexts(stops)
+    size = tracemalloc.get_traced_memory()[0]
+    matchers = [StopMatcher(shared) for _ in range(64)]
+    grown = tracemalloc.get_traced_memory()[0] - size
+    tracemalloc.stop()
+    assert size < 40 * len(stops[0])
+    assert grown < 64 * 1000
+    assert [matcher.push("xabab") for matcher in matchers] == [("x", False)] * 64
+    assert matchers[0].push("c") == ("ababc", False)
+    assert matchers[1].flush() == "abab"
