@@ -41,6 +41,10 @@ class RestartIntensity:
             self._times.popleft()
         return len(self._times) <= self._max_restarts
 
+    def forget(self) -> None:
+        """Count the restarts so far no longer: their cause is gone."""
+        self._times.clear()
+
 
 class Supervisor:
     """The state of the engine and its reason. All times: seconds of one monotonic clock.

@@ -31,6 +31,7 @@ from ..errors import BatcherClosedError, PybatcherError
 from .front.guard import guard_child
 from .front.logs import set_up_logs
 from .front.loops import run
+from .front.oom_kills import prefer_to_front
 from .front.worker_spec import INTERNAL_LIMITS, WorkerSpec
 from .protocol.wire import statistics_to_wire
 from .session.session import ServerSession
@@ -164,6 +165,7 @@ async def _serve(descriptor: int) -> None:
 def main() -> None:
     """Run the worker: the entry point of `python -m`."""
     guard_child()
+    prefer_to_front()
     set_up_logs(sys.argv[2], sys.argv[3])
     import_module("pybatcher.engine")  # now, so that no caller waits for the import
     run(_serve(int(sys.argv[1])))

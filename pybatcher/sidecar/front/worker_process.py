@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -77,7 +78,15 @@ class WorkerProcess:
             except BaseException:
                 ours.close()
                 raise
-        return cls(process, ours, loop)
+        try:
+            return cls(process, ours, loop)
+        except BaseException as error:  # there is no thread that could wait for its end
+            ours.close()
+            process.kill()
+            process.wait()
+            if isinstance(error, RuntimeError):
+                raise OSError(errno.EAGAIN, str(error)) from error
+            raise
 
     def kill(self) -> None:
         """Kill the process now, also if it is stopped. Does nothing if it has ended."""

@@ -1,18 +1,24 @@
 """`WorkerSupervisor`: keeps one worker process running. When it ends another takes its place.
 
-          ended, within intensity
+          ended, within intensity, or by requests
        ┌──────────────────────────┐
        v                          │
 opening ──> serving ──────────────┤
-   │           │                  └─ past it ──> failed: every call gets the error
-   │           └─ drain_soon: no call is left ──> stopped
-   └─ the model cannot be opened ──> failed
+ │ ^ │         │                  └─ past it ──> failed: every call gets the error
+ │ └─┤         └─ drain_soon: no call is left ──> stopped
+ │   └─ cannot be started again for now: tries back off, up to the window of the intensity
+ └─ the model cannot be opened at first, or for longer ──> failed
+
+A request that crashes workers, or takes all memory, is searched for (replay/poison.py) and fails
+alone. Such deaths have an intensity of their own: past it the search begins with all calls in
+flight, and the supervisor goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -30,6 +36,8 @@ from ..protocol.wire import statistics_from_wire
 from ..replay.link import Link
 from ..replay.pending_calls import PendingCalls
 from ..replay.remote_service import RemoteService
+from .descriptors import SpareDescriptors
+from .oom_kills import OomKills
 from .serve_config import ServeConfig
 from .watchdog import Watchdog
 from .worker_counts import Totals, WorkerCounts
@@ -49,7 +57,10 @@ _STANDBY_DELAY = 1.0
 """Seconds of serving after which the next process is started."""
 
 _SPAWN_PAUSE = 1.0
-"""Seconds until a process is started again after the system had no room for one."""
+"""Seconds until the first process is started again after the system had no room for one."""
+
+_START_PAUSE = 0.25
+"""Seconds until a worker that could not be started is started again; twice as many each time."""
 
 _EXIT_GRACE = 0.5
 """Seconds that a worker has to exit after it has closed its end of the socket."""
@@ -93,12 +104,20 @@ class WorkerSupervisor:
         )
         self.opened: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._intensity = RestartIntensity(config.max_worker_restarts, config.worker_restart_window)
+        self._intensity_of_requests = RestartIntensity(
+            config.max_worker_restarts, config.worker_restart_window
+        )
+        self._n_failed_starts = 0
+        self._failing_since = 0.0
         self._watchdog = Watchdog(config.hang_timeout, _BOOT_TIMEOUT, self.spec.beat_period)
         self._timer: asyncio.TimerHandle | None = None
         self._process: WorkerProcess | None = None
         self._standby: WorkerProcess | None = None  # it has opened no model yet
         self._preparing: asyncio.Task[None] | None = None
+        self._spare = SpareDescriptors()
+        self._oom_kills = OomKills()
         self._is_stopping = False
+        self._stopped = asyncio.Event()
         self._draining: asyncio.Task[None] | None = None
         self._loading = ""
         self._last_end = self._why_killed = ""
@@ -132,6 +151,7 @@ class WorkerSupervisor:
                 self._standby.sock.close()
             for process in left:  # no process is left when this returns
                 await process.wait()
+            self._spare.close()
 
     def drain_soon(self) -> None:
         """Stop the worker when no call is in flight. Nothing else may be submitted here."""
@@ -158,6 +178,7 @@ class WorkerSupervisor:
     def stop(self) -> None:
         """Kill the worker now. No other follows it; calls in flight get ConnectionLostError."""
         self._is_stopping = True
+        self._stopped.set()
         if self._process is not None:
             self._process.kill()
 
@@ -218,9 +239,10 @@ class WorkerSupervisor:
         try:
             process = self._process = self._standby or self._spawn()
         except OSError as error:  # the system has no room for a process now
-            await asyncio.sleep(_SPAWN_PAUSE)
             why = ExitReason(1, f"could not be started: {error}", from_outside=True)
-            await self._worker_ended(why, ConnectionLostError("there is no worker"))
+            if not self.opened.done():
+                await self._pause(_SPAWN_PAUSE)
+            await self._not_started(why, ConnectionLostError("there is no worker"))
             return
         self._standby = None
         link = Link(
@@ -235,8 +257,9 @@ class WorkerSupervisor:
             hello = await self._open(process, link)
         except PybatcherError as error:
             link.close()
-            await self._worker_ended(await _exit_of(process), error)
+            await self._not_started(await _exit_of(process), error)
             return
+        self._n_failed_starts = 0
         _LOGGER.info(
             "worker %d serves %s after %.2f s",
             process.pid,
@@ -284,20 +307,73 @@ class WorkerSupervisor:
             with suppress(OSError):  # the system has no room for a process now
                 process = self._standby = self._spawn()
                 await process.wait()  # it was killed from outside; it had no calls
+                self._oom_kills.rose()
                 self._standby = None
                 process.sock.close()
             await asyncio.sleep(_STANDBY_DELAY)
 
     def _spawn(self) -> WorkerProcess:
         tail = (self._config.log_format, self._config.log_level)
-        return WorkerProcess.spawn(tail, module=self._module)
+        with self._spare.lent():
+            return WorkerProcess.spawn(tail, module=self._module)
 
-    async def _worker_ended(self, exit_reason: ExitReason, error: PybatcherError) -> None:
-        """Keep the calls for the next worker, or fail them if none follows."""
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not after `stop`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopped.wait()
+
+    async def _not_started(self, exit_reason: ExitReason, error: PybatcherError) -> None:
+        """Process the end of a worker that has not served.
+
+        After a worker that has served, this is no death: the system may lack a thread, a descriptor
+        or a readable file for a moment. It is tried again, with pauses that grow, until the tries
+        have failed for `worker_restart_window` seconds.
+        """
+        now, window = self._loop.time(), self._config.worker_restart_window
+        if not self._n_failed_starts:
+            self._failing_since = now
+        is_over = now - self._failing_since >= window
+        if self._is_stopping or not self.opened.done() or is_over:
+            await self._worker_ended(exit_reason, error, may_follow=not is_over)
+            return
+        is_told = not isinstance(error, ConnectionLostError)
+        how = f"could not be started: {error}" if is_told else self._how_ended(exit_reason)
+        self._why_killed = self._loading = ""
         pid, self._process = self.worker_pid, None
-        how = exit_reason.text
-        if self._why_killed:
-            how, self._why_killed = f"was killed: {self._why_killed}", ""
+        self._oom_kills.rose()
+        longest = window / max(self._config.max_worker_restarts, 1)
+        pause = min(_START_PAUSE * 2.0**self._n_failed_starts, longest)
+        self._n_failed_starts += 1
+        self._last_end = how
+        _LOGGER.warning(
+            "worker %s %s; it is tried again in %.2f s",
+            pid or "process",
+            how,
+            pause,
+            extra={"worker_pid": pid, "reason": how},
+        )
+        lost = ConnectionLostError(f"the worker {how}")
+        self.remote.link_lost(lost, is_evidence=False)
+        await self._pause(pause)
+
+    def _how_ended(self, exit_reason: ExitReason) -> str:
+        return f"was killed: {self._why_killed}" if self._why_killed else exit_reason.text
+
+    async def _worker_ended(
+        self, exit_reason: ExitReason, error: PybatcherError, *, may_follow: bool = True
+    ) -> None:
+        """Keep the calls for the next worker, or fail them if none follows.
+
+        may_follow: False if none may, whatever the intensity is.
+        """
+        pid, self._process = self.worker_pid, None
+        how, self._why_killed = self._how_ended(exit_reason), ""
+        for_memory: bool | None = False
+        if exit_reason.from_outside and exit_reason.status == -signal.SIGKILL:
+            for_memory = self._oom_kills.rose()
+            if for_memory:
+                how = "was killed by SIGKILL (by the system for lack of memory)"
         self._loading = ""
         self._counts.worker_ended()
         if self._is_stopping:
@@ -312,18 +388,29 @@ class WorkerSupervisor:
         _LOGGER.warning(
             "worker %s %s", pid or "process", how, extra={"worker_pid": pid, "reason": how}
         )
-        if self._intensity.record(self._loop.time()):
+        by_requests = bool(for_memory) or (
+            self.remote.pending.n_cut > 0 and not exit_reason.from_outside
+        )
+        intensity = self._intensity_of_requests if by_requests else self._intensity
+        is_within = intensity.record(self._loop.time())
+        may_exceed = by_requests and self._config.max_worker_restarts > 0
+        if may_follow and (is_within or may_exceed):
             self.restarts += 1
             lost = ConnectionLostError(f"the worker {how}")
-            self.remote.link_lost(lost, is_evidence=not exit_reason.from_outside)
+            if self.remote.link_lost(
+                lost,
+                # whether an unexplained SIGKILL was for lack of memory is not known everywhere
+                is_evidence=not exit_reason.from_outside or for_memory is not False,
+                with_tokens=bool(for_memory) or not is_within,
+            ):
+                intensity.forget()
             return
-        self._fail(
-            EngineFailedError(
-                f"the worker {how}; that is more than max_worker_restarts = "
-                f"{self._config.max_worker_restarts} times in worker_restart_window = "
-                f"{self._config.worker_restart_window:g} s"
-            )
+        at_most = (
+            f"{self._config.max_worker_restarts} times in worker_restart_window = "
+            f"{self._config.worker_restart_window:g} s"
         )
+        more = "that is more than" if may_follow else "no other could be started, within"
+        self._fail(EngineFailedError(f"the worker {how}; {more} max_worker_restarts = {at_most}"))
 
     def _fail(self, error: PybatcherError) -> None:
         """Give every call this error, now and later."""
@@ -357,6 +444,7 @@ class WorkerSupervisor:
             busy, progress, counts = params
             self._watchdog.beat(busy, progress)
             self._counts.report(statistics_from_wire(counts))
+            self._spare.refill()
         elif method == "loading":
             done, total = params
             self._watchdog.beat(False, done)

@@ -56,6 +56,7 @@ class Entry:
     starts: how often it was sent.
     n_bytes: approximate memory of the call.
     seen_length: number of tokens it had when a worker last died with it; -1 if none did.
+    n_cleared: how often it ran alone, as a suspect, and was cleared.
     backpressure: paused while the results are not read; None: reading is not watched.
     sent_paused: the pause state that the other end knows. sent_lately: True shortly after a
         notification.
@@ -70,6 +71,7 @@ class Entry:
     n_bytes: int = 0
     ended: bool = False
     seen_length: int = -1
+    n_cleared: int = 0
     backpressure: Backpressure | None = None
     sent_paused: bool = False
     sent_lately: bool = False

@@ -94,21 +94,34 @@ class PendingCalls:
         self._link = link
         self._send_waiting()
 
+    @property
+    def n_cut(self) -> int:
+        """Number of calls that were in flight when the link was lost, until `link_lost`."""
+        return sum(not entry.ended for entry in self._cut)
+
     def link_lost(
-        self, error: PybatcherError, *, final: bool = False, is_evidence: bool = True
-    ) -> None:
+        self,
+        error: PybatcherError,
+        *,
+        final: bool = False,
+        is_evidence: bool = True,
+        with_tokens: bool = False,
+    ) -> bool:
         """Drop the link that was lost. Call it after each of its calls has ended.
 
         final: no other link follows: every call gets `error`, and later ones too.
-        is_evidence: True if one of the calls may be the cause.
+        is_evidence: True if one of the calls may be the cause. with_tokens: as in
+            `PoisonCalls.died`.
+        Returns True if a call was found to be the cause, and got an error.
         """
         self._link = None
         cut, self._cut = self._cut, []
         if final:
             self.fail_all(error)
-            return
+            return False
+        guilty = None
         if self._suspects and is_evidence:
-            guilty = self._poison.died(cut)
+            guilty = self._poison.died(cut, with_tokens=with_tokens)
             if isinstance(guilty, Entry):
                 own = EngineFailedError(
                     "this request failed: workers died while they computed it, the last two with "
@@ -117,6 +130,7 @@ class PendingCalls:
                 self._fail(guilty, own)
         for entry in list(self._journal.values()):
             self._watch_deadline(entry)
+        return guilty is not None
 
     def fail_all(self, error: PybatcherError) -> None:
         """Fail every call with this error, and later ones too."""

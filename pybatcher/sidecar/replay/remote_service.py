@@ -63,14 +63,9 @@ class RemoteService(CallService):
         self.pending.link_made(link)
         self.watch_if_needed()
 
-    def link_lost(
-        self, error: PybatcherError, *, final: bool = False, is_evidence: bool = True
-    ) -> None:
-        """Drop the link that was lost.
-
-        error, final, is_evidence: as in `PendingCalls.link_lost`.
-        """
-        self.pending.link_lost(error, final=final, is_evidence=is_evidence)
+    def link_lost(self, error: PybatcherError, **facts: bool) -> bool:
+        """Drop the link that was lost. Arguments and result: as in `PendingCalls.link_lost`."""
+        return self.pending.link_lost(error, **facts)
 
     def watch_if_needed(self) -> None:
         """Ask the other end for events if there are handlers, else ask it to send none."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import resource
 from collections.abc import Iterator
 
 import pytest
 
-from pybatcher.sidecar.front.descriptors import allow_descriptors
+from pybatcher.sidecar.front.descriptors import SpareDescriptors, allow_descriptors
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +63,29 @@ def test_a_system_that_allows_fewer_than_its_hard_limit_says(
     with caplog.at_level(logging.WARNING):
         allow_descriptors(1000)
     assert "needs 1256 open files, and 256 are allowed" in caplog.text
+
+
+def test_spare_descriptors_are_free_while_they_are_lent(monkeypatch: pytest.MonkeyPatch) -> None:
+    spare = SpareDescriptors(3)
+    held = list(spare._held)
+    with spare.lent():
+        again = [os.open(os.devnull, os.O_RDONLY) for _ in held]
+        assert sorted(again) == sorted(held)
+    for one in again:
+        os.close(one)
+    assert len(spare._held) == 3
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, "too many")
+
+    with monkeypatch.context() as patch, spare.lent():
+        patch.setattr(os, "open", refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        with spare.lent():
+            pass
+        assert spare._held == []  # others have them
+    spare.refill()
+    assert len(spare._held) == 3
+    spare.close()
+    assert spare._held == []

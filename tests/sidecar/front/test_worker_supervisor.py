@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import errno
 import os
+import shutil
 import signal
 import socket
 from collections.abc import AsyncIterator
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,9 @@ from pybatcher.calls.call import Call
 from pybatcher.calls.reply import Reply
 from pybatcher.calls.statistics import BatcherStatistics
 from pybatcher.calls.telemetry import Telemetry
+from pybatcher.models import tiny_path
 from pybatcher.sidecar import worker
+from pybatcher.sidecar.front.oom_kills import OomKills
 from pybatcher.sidecar.front.serve_config import ServeConfig
 from pybatcher.sidecar.front.watchdog import Watchdog
 from pybatcher.sidecar.front.worker_process import ExitReason, WorkerProcess
@@ -83,6 +86,91 @@ async def test_a_request_that_kills_workers_fails_alone() -> None:
     assert "this request failed" in str(poisonous)
     outputs = [result.token_ids for result in results if isinstance(result, Completion)]
     assert outputs == [one.token_ids for one in healthy]
+
+
+async def test_requests_that_kill_workers_never_end_the_supervisor() -> None:
+    async with supervised("poison", max_worker_restarts=1) as supervisor:
+        results = await asyncio.gather(
+            *(generate(supervisor, f"poison {i}") for i in range(3)),
+            generate(supervisor, "Once"),
+            return_exceptions=True,
+        )
+        assert supervisor.failure is None
+        assert (await generate(supervisor, "and on it goes", max_tokens=3)).token_ids
+    *poisonous, honest = results
+    assert all("this request failed" in str(error) for error in poisonous)
+    assert isinstance(honest, Completion)
+
+
+@pytest.mark.parametrize("is_known", [True, None])
+async def test_a_request_that_takes_all_memory_fails_alone(
+    monkeypatch: pytest.MonkeyPatch, is_known: bool | None
+) -> None:
+    """Where the system does not count such kills, a SIGKILL is taken for one as well."""
+    monkeypatch.setattr(OomKills, "rose", lambda _: is_known)
+    async with supervised("memory", max_worker_restarts=4) as supervisor:
+        results = await asyncio.gather(
+            generate(supervisor, "poison"),
+            generate(supervisor, "Once"),
+            generate(supervisor, "poison, too"),
+            return_exceptions=True,
+        )
+        assert supervisor.failure is None
+        said = "by the system for lack of memory" if is_known else "SIGKILL"
+        assert said in supervisor.health().reason
+    assert all("this request failed" in str(error) for error in results[::2])
+    assert isinstance(results[1], Completion)
+
+
+async def test_a_model_that_is_gone_for_a_moment_is_opened_again(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(tiny_path(), model)
+    async with supervised(None, model=str(model), max_worker_restarts=1) as supervisor:
+        await supervisor.opened
+        begun = asyncio.ensure_future(generate(supervisor, "Once", max_tokens=1500))
+        entries = supervisor.remote.pending._journal
+        while not any(entry.num_tokens for entry in entries.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        model.rename(tmp_path / "away")
+        assert supervisor.worker_pid is not None
+        os.kill(supervisor.worker_pid, signal.SIGKILL)
+        while not supervisor._n_failed_starts:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert supervisor.health().ok
+        assert "could not be started" in supervisor.health().reason
+        (tmp_path / "away").rename(model)
+        assert len((await begun).token_ids) == 1500
+        assert supervisor.restarts == 1
+
+
+@in_virtual_time
+async def test_tries_to_start_another_worker_back_off_within_the_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    tries: list[float] = []
+    processes: list[ProcessDouble] = []
+
+    def spawn(*_: Any, **__: Any) -> ProcessDouble:
+        if processes:
+            tries.append(loop.time())
+            raise OSError(errno.EMFILE, "too many")
+        processes.append(ProcessDouble())
+        return processes[0]
+
+    monkeypatch.setattr(WorkerProcess, "spawn", spawn)
+    monkeypatch.setattr(worker, "Batcher", OpenedAtOnce)
+    async with supervised(max_worker_restarts=4, worker_restart_window=60.0) as supervisor:
+        await supervisor.opened
+        processes[0].kill()
+        while supervisor.failure is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        assert isinstance(supervisor.failure, EngineFailedError)
+        assert "no other could be started" in str(supervisor.failure)
+    pauses = [later - sooner for sooner, later in pairwise(tries)]
+    assert pauses[:6] == pytest.approx([0.25, 0.5, 1.0, 2.0, 4.0, 8.0])
+    assert max(pauses) == pytest.approx(15.0)
+    assert 60.0 <= tries[-1] - tries[0] <= 75.0
 
 
 @pytest.mark.parametrize("way", ["stuck", "deaf"])

@@ -16,6 +16,7 @@ class Call:
     name: str
     num_tokens: int = 0
     seen_length: int = -1
+    n_cleared: int = 0
     ended: bool = False
 
 
@@ -61,6 +62,37 @@ def test_a_death_between_two_trials_blames_nobody() -> None:
     poison.died(calls)
     assert poison.died([]) is None
     assert poison.suspects == [a, b]
+
+
+def test_after_deaths_from_lack_of_memory_calls_with_tokens_are_suspected_too() -> None:
+    poison = PoisonCalls()
+    a, b = calls = [Call("a"), Call("b")]
+    poison.died(calls, with_tokens=True)
+    assert not poison.suspects
+    a.num_tokens = b.num_tokens = 5
+    assert poison.died(calls, with_tokens=True) is None
+    assert poison.suspects == [a, b]
+    for call in calls:
+        call.num_tokens += 1
+        assert poison.acquit() is call
+    # together they need too much again: each needs eight times as many tokens alone
+    poison.died(calls, with_tokens=True)
+    assert poison.suspects == [a, b]
+    a.num_tokens += 7
+    assert poison.acquit() is None
+    a.num_tokens += 1
+    assert poison.acquit() is a
+    b.num_tokens += 7  # and no more of them fit
+    assert poison.died([b], with_tokens=True) is None
+    assert poison.died([b], with_tokens=True) is b
+
+
+def test_a_call_that_was_cleared_often_needs_no_more_than_so_many_tokens_alone() -> None:
+    poison = PoisonCalls()
+    a = Call("a", n_cleared=9, seen_length=0)
+    poison.died([a])
+    a.num_tokens = 512
+    assert poison.acquit() is a
 
 
 def test_an_ended_call_is_never_the_cause() -> None:

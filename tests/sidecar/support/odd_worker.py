@@ -1,6 +1,7 @@
 """A worker with something wrong with it, by what its system prompt says. Run as a module.
 
 poison      dies of any prompt with "poison" in it
+memory      is killed by SIGKILL for any prompt with "poison" in it, as for lack of memory
 stuck       its engine comes no further in the first worker of a folder, and the loop beats on
 deaf        says nothing any more in the first worker of a folder, once asked
 other       its model's files are others in each worker
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,8 @@ async def start(self: Batcher) -> None:
 async def submit(self: Service, call: Call, reply: Reply) -> range:
     if "poison" in _ways and "poison" in str(call.content):
         os._exit(9)
+    if "memory" in _ways and "poison" in str(call.content):
+        os.kill(os.getpid(), signal.SIGKILL)
     if "deaf" in _ways:
         time.sleep(3600)  # noqa: ASYNC251
     if "stuck" in _ways:
