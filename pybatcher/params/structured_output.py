@@ -48,11 +48,13 @@ class StructuredOutput(NamedTuple):
     """The structure of an output: a JSON schema, a regex, a Lark grammar, or choices as JSON texts.
 
     source: the caller's option, if it is no field of `SamplingParams`.
+    looser: the text of another form, for the case that the first cannot be compiled; "": none.
     """
 
     kind: StructuredOutputKind
     text: str
     source: str = ""
+    looser: str = ""
 
     @property
     def field(self) -> str:

@@ -172,7 +172,7 @@ class CallReader:
         prompt = await self._chat_tokens(call.content, chat)
         in_reasoning = self._chats.begins_inside_reasoning(prompt)
         read_form = partial(self._chats.form, chat, params.form, in_reasoning)
-        form = await self._aside(read_form, bool(chat.tools))
+        form = await self._aside(read_form, bool(chat.tools) or params.form is not None)
         ends = self._end_token_ids(params, form)
         if chat.tools and not params.ignore_eos:
             ends |= self._chats.end_token_ids
@@ -182,9 +182,9 @@ class CallReader:
     async def _chat(self, settings: ChatSettings) -> Chat:
         return await self._aside(partial(self._chats.read, settings), settings.tools is not None)
 
-    async def _aside(self, function: Callable[[], T], has_tools: bool) -> T:
-        """Call a function: with tools it may take long, and runs on another thread."""
-        return await asyncio.to_thread(function) if has_tools else function()
+    async def _aside(self, function: Callable[[], T], is_slow: bool) -> T:
+        """Call a function: with tools or a form it may take long, and runs on another thread."""
+        return await asyncio.to_thread(function) if is_slow else function()
 
     async def _chat_tokens(self, content: object, chat: Chat) -> tuple[int, ...]:
         if are_token_ids(content):  # the chat was rendered before

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..calls.chat_settings import ChatSettings
 from ..params import StructuredOutput
 from ..text import Tokenizer
+from ..text.grammars.probe import is_harmless
 from ..text.output import (
     ResponseFormat,
     ResponseParser,
@@ -27,6 +29,7 @@ __all__ = ["Chat", "ChatReader"]
 
 _TAIL = 32  # tokens of a prompt's end that show whether it ends inside reasoning
 _ENDS_OF_TURNS = ("<|call|>", "<|return|>", "<|eom_id|>")
+_OBJECT = {"type": "object"}
 _NO_CALLS = ToolChoice("none", ())
 
 
@@ -99,10 +102,10 @@ class ChatReader:
         is_text = choice.mode == "none" and budget is None
         if is_text and (form is None or not (in_reasoning or may_reason)):
             return form
-        grammar = response_grammar(
+        grammar = partial(
+            response_grammar,
             self._format,
-            chat.tools,
-            choice,
+            choice=choice,
             form=form,
             parallel=chat.parallel,
             in_reasoning=in_reasoning,
@@ -111,7 +114,12 @@ class ChatReader:
             special_tokens=self.markers,
         )
         given = "tools" if choice.mode != "none" else form.field if form else "max_reasoning_tokens"
-        return StructuredOutput("grammar", grammar, given)
+        made = StructuredOutput("grammar", grammar(chat.tools), given)
+        if is_harmless(made) or all(tool.strict for tool in chosen):
+            return made
+        # A large grammar may turn out to take too long, when it is compiled.
+        loose = [tool if tool.strict else replace(tool, parameters=_OBJECT) for tool in chat.tools]
+        return made._replace(looser=grammar(loose))
 
     def response(
         self, chat: Chat, prompt: tuple[int, ...], seed: int, in_reasoning: bool

@@ -40,10 +40,10 @@ def test_a_type_keeps_its_adapter(given: Any) -> None:
 
 def test_each_field_gives_its_form() -> None:
     assert SamplingParams().form is None
-    assert SamplingParams(regex="a+").form == ("regex", "a+", "")
-    assert SamplingParams(grammar="start: /a/").form == ("grammar", "start: /a/", "")
-    assert SamplingParams(choices=["ä", "b"]).form == ("choices", '["ä", "b"]', "")
-    assert SamplingParams(json_object=True).form == ("json_object", "", "")
+    assert SamplingParams(regex="a+").form == StructuredOutput("regex", "a+")
+    assert SamplingParams(grammar="start: /a/").form == StructuredOutput("grammar", "start: /a/")
+    assert SamplingParams(choices=["ä", "b"]).form == StructuredOutput("choices", '["ä", "b"]')
+    assert SamplingParams(json_object=True).form == StructuredOutput("json_object", "")
 
 
 deep: list[Any] = []

@@ -134,3 +134,33 @@ def test_a_call_that_is_none_after_all_is_void(thinking: ChatReader) -> None:
     assert deltas[-1].call is None
     assert "".join(part.text for part in parts) == text
     assert (response.tool_calls, len(response.notes)) == ((), 1)
+
+
+ODD = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+
+
+@pytest.mark.parametrize(
+    "format",
+    [name for name, one in FORMATS.items() if one.calls and one.calls[0].forms[0] != "gemma"],
+)
+def test_only_a_strict_tool_is_refused_for_its_schema(format: str) -> None:
+    own = reader(None, format)
+    odd = {"name": "odd", "parameters": ODD}
+    asked = {"tools": [TOOL, odd], "tool_choice": "required"}
+    assert form(own, None, **asked).field == "tools"
+    with pytest.raises(InvalidRequestError) as raised:
+        form(own, None, **asked | {"tools": [TOOL, odd | {"strict": True}]})
+    assert raised.value.field == "tools[1]"
+    assert str(raised.value).startswith("tools[1].parameters.properties.a has uniqueItems, which")
+
+
+def test_a_large_schema_has_a_looser_form_for_the_case_that_it_takes_too_long() -> None:
+    own = reader(None, "hermes")
+    large = {"type": "object", "properties": {"a": {"enum": ["x" * 20_000]}}}
+    asked = {"tools": [TOOL, {"name": "big", "parameters": large}], "tool_choice": "required"}
+    made = form(own, None, **asked)
+    assert len(made.looser) < 2000 < len(made.text)
+    assert '"big"' in made.looser.replace("\\", "")
+    assert not form(own, None, tools=[TOOL], tool_choice="required").looser
+    asked["tools"] = [asked["tools"][1] | {"strict": True}]
+    assert not form(own, None, **asked).looser

@@ -48,6 +48,7 @@ class MessagesAsked:
     options: options of `chat`, including those of the conversation's template.
     stops: the stop sequences.
     eager: the tools whose input is streamed before it is known to be complete.
+    names: the request's tools by those of the call, which skips some.
     """
 
     conversation: Conversation
@@ -55,6 +56,7 @@ class MessagesAsked:
     stream: bool
     stops: tuple[str, ...]
     eager: frozenset[str]
+    names: dict[str, str]
 
 
 def read_request(body: Mapping[str, Any], betas: str = "") -> MessagesAsked:
@@ -92,7 +94,12 @@ def read_request(body: Mapping[str, Any], betas: str = "") -> MessagesAsked:
         raise bad("stream", stream, "true or false")
     eager = _eager(body.get("tools"), _EAGER_BETA in betas)
     return MessagesAsked(
-        conversation, {**options, **conversation.template}, stream is True, stops, eager
+        conversation,
+        {**options, **conversation.template},
+        stream is True,
+        stops,
+        eager,
+        {f"tools[{i}]": where for i, (_, where) in enumerate(_own_tools(body.get("tools")))},
     )
 
 

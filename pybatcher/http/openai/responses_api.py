@@ -91,12 +91,16 @@ def read_response(body: Mapping[str, Any]) -> ResponseAsked:
         "top_p": own.get("top_p"),
     }
     names = {**_NAMES, **renamed_fields(own), **dict.fromkeys(form, "text.format")}
+    names |= _names_of_tools(body.get("tools"))
     return ResponseAsked(messages, options, read_flag(body, "stream", False), told, names)
 
 
 def told_error(error: HttpError, names: Mapping[str, str]) -> HttpError:
     """Return an error of a call with the field names of this API."""
     field = error.param or ""
+    if (item := re.match(r"\w+\[\d+\]", field)) and (own := names.get(item[0])) is not None:
+        rest = error.message.removeprefix(item[0])
+        return error.of_field(own + field[item.end() :], own + rest)
     name = names.get(re.split(r"[.\[]", field)[0])
     if name is None:
         return error
@@ -203,6 +207,16 @@ def _tools(tools: object, name: str) -> list[dict[str, Any]]:
         if kind == "function":
             functions.append(_function(tool, where))
     return functions
+
+
+def _names_of_tools(tools: object) -> dict[str, str]:
+    """Return the names of the functions among the tools by those in the call, which has no others.
+
+    tools: a list that `_tools` has read.
+    """
+    given = tools if isinstance(tools, list) else []
+    own = [i for i, tool in enumerate(given) if tool.get("type") == "function"]
+    return {f"tools[{k}]": f"tools[{i}]" for k, i in enumerate(own)}
 
 
 def _function(tool: Mapping[str, Any], where: str) -> dict[str, Any]:

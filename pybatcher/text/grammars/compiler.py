@@ -17,6 +17,7 @@ from ..tokenizer import Tokenizer
 from .matcher import OutputMatcher
 from .probe import Abandonment, is_harmless, probe
 from .schemas import strict_schema
+from .usable_schemas import refusal_of_schema
 
 __all__ = ["JSON_LAYOUT", "GrammarCompiler"]
 
@@ -92,7 +93,13 @@ class GrammarCompiler:
             if compiled is not None:
                 self._compiled.move_to_end(form)
         if compiled is None:
-            compiled = self._compile(form, abandoned)
+            try:
+                compiled = self._compile(form, abandoned)
+            except InvalidRequestError:
+                if not form.looser:
+                    raise
+                looser = form._replace(text=form.looser, looser="")
+                compiled = self._compile(looser, abandoned)
             self._keep(form, compiled)
         one_way = form.kind == "grammar" and _ONE_WAY.search(form.text) is not None
         made = OutputMatcher(compiled.deep_copy(), self._tokens, goes_back=not one_way)
@@ -121,6 +128,8 @@ class GrammarCompiler:
         if not compiled.is_error():
             compiled.compute_bitmask()  # the mask at the beginning is the slowest of all
         if compiled.is_error():
+            if form.kind == "json_schema":
+                raise refusal_of_schema(form.text, str(compiled.get_error()).strip())
             raise InvalidRequestError(
                 f"{form.field} cannot be used: {short(str(compiled.get_error()).strip())}; "
                 "correct it, or make it simpler",
@@ -131,13 +140,13 @@ class GrammarCompiler:
     def _keep(self, form: StructuredOutput, compiled: Any) -> None:
         with self._lock:
             if form not in self._compiled:
-                self._n_characters += len(form.text)
+                self._n_characters += len(form.text) + len(form.looser)
             self._compiled[form] = compiled
             while len(self._compiled) > 1 and (
                 len(self._compiled) > _MOST_GRAMMARS or self._n_characters > _MOST_CHARACTERS
             ):
                 oldest, _ = self._compiled.popitem(last=False)
-                self._n_characters -= len(oldest.text)
+                self._n_characters -= len(oldest.text) + len(oldest.looser)
 
     def _token_table(self) -> Any:
         """Return llguidance's table of the tokens. Slow on first use: 0.5 s for 128k tokens."""
@@ -188,6 +197,4 @@ def _grammar(form: StructuredOutput) -> str:
             try:
                 return LLMatcher.grammar_from_json_schema(text, overrides=JSON_LAYOUT)
             except ValueError as error:
-                raise InvalidRequestError(
-                    f"json_schema cannot be used: {short(error)}", field="json_schema"
-                ) from None
+                raise refusal_of_schema(form.text, str(error)) from None

@@ -28,7 +28,10 @@ _SHORT = 16_384  # characters
 _FEW = 20_000  # product of nested repetition counts
 
 _NUMBER = re.compile(r"\d+")
-_BOUNDED = re.compile(r"<\[\d+\]>|\[max_tokens=\d+\]")  # ids and limits, which repeat nothing
+# Ids, limits of tokens and bounds of numbers, which repeat nothing.
+_BOUNDED = re.compile(
+    r"<\[\d+\]>|\[max_tokens=\d+\]|\"(?:exclusiveM|m)(?:in|ax)imum\": ?-?\d+(?=[,}])"
+)
 _COUNTED = re.compile(r"\{(\d*)(,?)(\d*)\}")
 
 _PROGRAM = """

@@ -14,15 +14,16 @@ from typing import Any, TypeGuard
 
 from ...errors import InvalidRequestError
 from ...errors.checks import short
+from .idle_keywords import ANNOTATIONS, UNENFORCED, remove_idle
 from .patterns import Reading, translated
 
-__all__ = ["strict_schema"]
+__all__ = ["strict_schema", "subschemas"]
 
 # Keywords whose values are maps of schemas by name, and keywords whose values are no schemas.
 _MAPS = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
 )
-_VALUES = frozenset({"const", "enum", "default", "examples", "example", "required"})
+_VALUES = frozenset({"const", "enum", "required"})
 
 _DRAFTS_OF_LONE_REFS = re.compile("draft-0[467]")
 _BESIDE_REF = frozenset({"$ref", "$schema", "$id", "id", "$defs", "definitions"})
@@ -50,28 +51,58 @@ _FORMATS = {
 }
 
 
-def strict_schema(text: str) -> str:
+def strict_schema(text: str, *, loose: bool = False) -> str:
     """Return the text of a schema whose instances are all instances of the given one.
 
-    Raises InvalidRequestError, with the keyword, if there is none.
+    loose: leave out keywords that llguidance cannot enforce. Otherwise, raises InvalidRequestError
+    with the keyword and its place.
     """
     try:
         root = json.loads(text)
         root.pop("x-guidance", None)  # it may switch off checked features
         draft = str(root.get("$schema", "")) if "oneOf" in text else ""
-        schemas: list[Any] = [root]
+        schemas: list[tuple[Any, str]] = [(root, "")]
         while schemas:
-            schema = schemas.pop()
+            schema, place = schemas.pop()
             if isinstance(schema, dict):
+                remove_idle(schema, root, text)
                 _take_away(schema, draft)
-                _make_strict(schema)
-                for key, value in schema.items():
-                    schemas += _subschemas(key, value)
+                _enforce(schema, place, loose)
+                schemas += subschemas(schema, place)
         return json.dumps(root, ensure_ascii=False)
     except RecursionError:
         raise InvalidRequestError(
             "json_schema is nested too deeply; make it simpler", field="json_schema"
         ) from None
+
+
+def _enforce(schema: dict[str, Any], place: str, loose: bool) -> None:
+    """Rewrite a schema so that llguidance enforces it, or leave out its keywords that cannot be."""
+    if loose:
+        for key in UNENFORCED & schema.keys():
+            del schema[key]
+    while True:
+        made = dict(schema)
+        try:
+            _make_strict(made)
+        except _RefusedError as refused:
+            if not loose or refused.key not in schema:
+                raise InvalidRequestError(
+                    f"json_schema{place} {refused}", field="json_schema"
+                ) from None
+            del schema[refused.key]
+        else:
+            schema.clear()
+            schema.update(made)
+            return
+
+
+class _RefusedError(Exception):
+    """A keyword cannot be enforced. The message continues "json_schema ..."."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
 
 
 def _take_away(schema: dict[str, Any], draft: str) -> None:
@@ -88,14 +119,23 @@ def _take_away(schema: dict[str, Any], draft: str) -> None:
         schema.pop("const", None)
 
 
-def _subschemas(key: str, value: Any) -> list[Any]:
-    if key in _VALUES:
-        return []
-    if isinstance(value, list):
-        return value
-    if isinstance(value, dict):
-        return list(value.values()) if key in _MAPS else [value]
-    return []
+def subschemas(schema: dict[str, Any], place: str) -> list[tuple[Any, str]]:
+    """Return the schemas directly in a schema, and the place of each.
+
+    place: that of the schema, such as ".properties.a"; "" for the whole.
+    """
+    found: list[tuple[Any, str]] = []
+    for key, value in schema.items():
+        where = f"{place}.{key}"
+        if key in _VALUES or key in ANNOTATIONS or key.startswith("x-"):
+            continue
+        if isinstance(value, list):
+            found += [(one, f"{where}[{i}]") for i, one in enumerate(value)]
+        elif isinstance(value, dict) and key in _MAPS:
+            found += [(one, f"{where}.{name}") for name, one in value.items()]
+        elif isinstance(value, dict):
+            found.append((value, where))
+    return found
 
 
 def _make_strict(schema: dict[str, Any]) -> None:
@@ -220,7 +260,7 @@ def _check_names(schema: dict[str, Any]) -> None:
 def _read_patterns(schema: dict[str, Any]) -> None:
     given = schema.get("pattern")
     if isinstance(given, str):
-        schema["pattern"] = translated(given, "fewer")
+        schema["pattern"] = _translated("pattern", given, "fewer")
     form = schema.get("format")
     if isinstance(form, str) and form in _FORMATS:
         if isinstance(given, str):
@@ -230,10 +270,19 @@ def _read_patterns(schema: dict[str, Any]) -> None:
     names = schema.get("patternProperties")
     if isinstance(names, dict):
         reading = _reading_of_names(schema.get("additionalProperties", True))
-        read = {translated(name, reading): value for name, value in names.items()}
+        read = {
+            _translated("patternProperties", name, reading): value for name, value in names.items()
+        }
         if len(read) < len(names):
             raise _refused("patternProperties", list(names), "give each pattern once")
         schema["patternProperties"] = read
+
+
+def _translated(key: str, pattern: str, reading: Reading) -> str:
+    try:
+        return translated(pattern, reading)
+    except InvalidRequestError as error:
+        raise _RefusedError(key, str(error).removeprefix("json_schema ")) from None
 
 
 def _reading_of_names(additional: Any) -> Reading:
@@ -253,8 +302,7 @@ def _also(schema: dict[str, Any], other: dict[str, Any]) -> None:
         schema["allOf"] = [*more, other]
 
 
-def _refused(key: str, value: Any, way_out: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"json_schema has {key} {short(value)}, which cannot be kept to the letter; {way_out}",
-        field="json_schema",
+def _refused(key: str, value: Any, way_out: str) -> _RefusedError:
+    return _RefusedError(
+        key, f"has {key} {short(value)}, which cannot be kept to the letter; {way_out}"
     )

@@ -150,3 +150,16 @@ async def test_a_path_and_a_method_that_are_not_there(plain: httpx.AsyncClient) 
     answer = await plain.get("/v1/messages")
     assert (answer.status_code, answer.json()["error"]["type"]) == (405, "invalid_request_error")
     assert "type" not in (await plain.get("/v1/nothing")).json()
+
+
+async def test_the_error_of_a_schema_names_the_tool_of_the_request(client: Any) -> None:
+    """Tools of Anthropic's servers are skipped, and counted."""
+    schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+    odd = {"name": "odd", "input_schema": schema, "strict": True}
+    tools = [{"type": "web_search_20250305", "name": "web_search"}, WEATHER, odd]
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        await client.messages.create(**sdk(tools=tools))
+    body: Any = caught.value.body
+    assert body["error"]["message"].startswith("tools[2].parameters.properties.a has uniqueItems")
+    odd["strict"] = False
+    await client.messages.create(**sdk(tools=tools, tool_choice={"type": "any"}))

@@ -218,6 +218,16 @@ async def test_vectors_scores_and_ranks(client: openai.AsyncOpenAI, batcher: Bat
     await http.aclose()
 
 
+ODD: Any = {
+    "type": "function",
+    "function": {
+        "name": "odd",
+        "strict": True,
+        "parameters": {"properties": {"a": {"type": "array", "uniqueItems": True}}},
+    },
+}
+
+
 async def test_errors_are_of_the_clients_own_classes(client: openai.AsyncOpenAI) -> None:
     create = client.chat.completions.create
     for changes, kind, param in (
@@ -226,6 +236,7 @@ async def test_errors_are_of_the_clients_own_classes(client: openai.AsyncOpenAI)
         ({"messages": []}, openai.BadRequestError, "messages"),
         ({"tools": [{"type": "function"}]}, openai.BadRequestError, "tools[0].name"),
         ({"response_format": {"type": "xml"}}, openai.BadRequestError, "response_format"),
+        ({"tools": [ADD, ODD], "tool_choice": "required"}, openai.BadRequestError, "tools[1]"),
         ({"messages": [{"role": "user", "content": "x" * 10**6}]}, openai.BadRequestError, None),
         ({"extra_body": {"timeout": 1e-9}}, None, None),  # no field of the API
     ):

@@ -31,6 +31,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 ADD = {"type": "function", "name": "add", "parameters": SCHEMA, "strict": True}
+ODD = {**ADD, "name": "odd", "parameters": {"properties": {"a": {"not": {"type": "null"}}}}}
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 
 
@@ -323,6 +324,8 @@ async def test_reasoning_is_an_item_and_can_be_sent_back(model: Path) -> None:
         ({"text": {"format": {"type": "json_schema", "schema": {"type": 5}}}}, 400, "text.format"),
         ({"extra_body": {"guided_regex": "("}}, 400, "guided_regex"),
         ({"tools": [{**ADD, "name": "a b"}]}, 400, "tools[0].name"),
+        ({"tools": [{"type": "web_search"}, {**ADD, "name": "a b"}]}, 400, "tools[1].name"),
+        ({"tools": [{"type": "web_search"}, ADD, ODD]}, 400, "tools[2]"),
         ({"tools": [{**ADD, "parameters": {"type": "array"}}]}, 400, "tools[0].parameters.type"),
         ({"input": "word " * 20_000}, 400, "input"),
     ],

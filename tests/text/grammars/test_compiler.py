@@ -71,3 +71,15 @@ def test_without_llguidance_the_way_out_is_told(
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(InvalidRequestError, match=r"pip install 'pybatcher-engine\[structured\]'"):
         compiler.matcher(StructuredOutput("regex", "a"))
+
+
+def test_a_form_that_cannot_be_compiled_is_replaced_by_its_looser_one(
+    compiler: GrammarCompiler,
+) -> None:
+    bad = StructuredOutput("grammar", "start: nothing", "tools", "start: /a{3}/")
+    assert not compiler.matcher(bad).error
+    assert compiler.is_ready(bad)
+    with pytest.raises(InvalidRequestError, match=r"^tools cannot be used"):
+        compiler.matcher(bad._replace(looser=""))
+    with pytest.raises(InvalidRequestError, match=r"^tools cannot be used"):
+        compiler.matcher(bad._replace(looser="start: nobody"))

@@ -68,15 +68,16 @@ def tagged_parameters(rules: GrammarRules, schema: Schema, tags: ParameterTags) 
         return f"({key_open} {_KEY} {key_close} {text} {OPTIONAL_LINE_END})*"
     required = _required(schema)
     parts = []
-    for key, one in properties.items():
-        value = _tagged_value(rules, one, schema, tags)
+    for key in properties:
+        value = _tagged_value(rules, key, schema, tags)
         body = f"{key_open} {rules.literal(key)} {key_close} {value} {OPTIONAL_LINE_END}"
         parts.append(body if key in required else f"({body})?")
     return " ".join(parts)
 
 
-def _tagged_value(rules: GrammarRules, wanted: Any, root: Schema, tags: ParameterTags) -> str:
-    """Return a value and the tag after it."""
+def _tagged_value(rules: GrammarRules, key: str, root: Schema, tags: ParameterTags) -> str:
+    """Return the value of a parameter and the tag after it."""
+    wanted = root["properties"][key]
     line_end = OPTIONAL_LINE_END if tags.value_line_ends else ""
     end = f"{line_end} {rules.literal(tags.value_close)}"
     values = wanted.get("enum") if isinstance(wanted, Mapping) else None
@@ -89,7 +90,8 @@ def _tagged_value(rules: GrammarRules, wanted: Any, root: Schema, tags: Paramete
     if "string" in types or not _stands_alone(wanted):
         return rules.until(tags.value_close)
     definitions = {word: root[word] for word in _DEFINITIONS if word in root}
-    return f"{line_end} {rules.json({**wanted, **definitions})} {end}"
+    value = rules.json({**wanted, **definitions}, f".properties.{key}")
+    return f"{line_end} {value} {end}"
 
 
 def _stands_alone(schema: object, depth: int = 0) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ....errors import InvalidRequestError
-from ...grammars.schemas import strict_schema
+from ...grammars.usable_schemas import usable_schema
 
 __all__ = ["ANY_TEXT", "BLANKS", "GrammarRules"]
 
@@ -34,6 +34,7 @@ class GrammarRules:
 
     def __init__(self, special_tokens: Mapping[str, int]) -> None:
         self._special = dict(special_tokens)
+        self._where, self._is_strict = "tools", True
         self._rules: dict[str, str] = {}
         self._names: dict[tuple[str, str], str] = {}
         longest_first = sorted(self._special, key=lambda text: (-len(text), text))
@@ -88,19 +89,32 @@ class GrammarRules:
         """Return a rule for one of the alternatives."""
         return self.rule(" | ".join(dict.fromkeys(alternatives)))
 
-    def json(self, schema: Mapping[str, Any]) -> str:
-        """Return the JSON of arguments. Raises InvalidRequestError for an unsupported schema."""
+    def begin_arguments(self, where: str, *, is_strict: bool) -> None:
+        """Begin the arguments of a tool, whose schema `json` enforces fully or as far as it can.
+
+        where: the name of the tool in errors.
+        """
+        self._where, self._is_strict = where, is_strict
+
+    def json(self, schema: Mapping[str, Any], place: str = "") -> str:
+        """Return the JSON of arguments.
+
+        place: the place of the schema in the tool's parameters, for errors. Raises
+        InvalidRequestError for an unsupported schema of a strict tool.
+        """
         try:
-            strict = strict_schema(json.dumps({**schema}))
+            made = usable_schema(json.dumps({**schema}), loose=not self._is_strict)
         except InvalidRequestError as error:
             said = str(error).removeprefix("json_schema")
             raise InvalidRequestError(
-                f"tools: the schema of some parameters{said}", field="tools"
+                f"{self._where}.parameters{place}{said}; or leave out strict of the tool, so that "
+                "less is enforced",
+                field=self._where,
             ) from None
-        return self.strict_json(strict, _LAYOUT)
+        return self.strict_json(made, _LAYOUT)
 
     def strict_json(self, schema: str, layout: Mapping[str, Any]) -> str:
-        """Return JSON that follows a schema from `strict_schema`, in a layout of llguidance."""
+        """Return JSON that follows a schema from `usable_schema`, in a layout of llguidance."""
         return self.rule("%json " + json.dumps({**json.loads(schema), "x-guidance": layout}))
 
 

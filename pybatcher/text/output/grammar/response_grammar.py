@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ....errors import InvalidRequestError
 from ....params import StructuredOutput
 from ...grammars.compiler import JSON_LAYOUT
-from ...grammars.schemas import strict_schema
+from ...grammars.usable_schemas import usable_schema
 from ..formats.formats import DEEPSEEK_SEPARATOR, CallSyntax, ResponseFormat
 from ..tools.tool_choice import ToolChoice
 from ..tools.tools import ToolSpec
@@ -76,6 +76,7 @@ def _call(
     rules: GrammarRules, syntax: CallSyntax, tool: ToolSpec, before: str, *, has_ids: bool
 ) -> str:
     """Return a call. before: a text that JSON begins with."""
+    rules.begin_arguments(tool.where, is_strict=tool.strict)
     form = syntax.forms[0]
     if form == "xml":
         parameters = tagged_parameters(rules, tool.parameters, XML_PARAMETERS)
@@ -130,8 +131,9 @@ def response_grammar(
     special_tokens: ids of those `format.markers` that are tokens of their own.
 
     The arguments follow the tools' schemas: fully if they are JSON, and by types and enums if a
-        family writes them otherwise. Raises InvalidRequestError for a format without calls, and for
-        a limit of reasoning if the closing marker is no token.
+        family writes them otherwise. Keywords that cannot be enforced are left out, unless the tool
+        is strict. Raises InvalidRequestError for such a strict tool, for a format
+        without calls, and for a limit of reasoning if the closing marker is no token.
     """
     rules = GrammarRules(special_tokens or {})
     chosen = () if choice.mode == "none" else choice.tools(tools)
@@ -173,7 +175,7 @@ def _form(rules: GrammarRules, form: StructuredOutput | None) -> str:
             rules.define("CHOICE", texts)
             return "CHOICE"
         case _:
-            schema = strict_schema(form.text or '{"type": "object"}')
+            schema = usable_schema(form.text or '{"type": "object"}')
             return rules.strict_json(schema, JSON_LAYOUT)
 
 
@@ -230,6 +232,7 @@ def _harmony(
     )
     last = []
     for tool in tools:
+        rules.begin_arguments(tool.where, is_strict=tool.strict)
         begin = _harmony_header(rules, f"to=functions.{tool.name}")
         end = rules.literal("<|call|>")
         last.append(f"{begin} {rules.json(tool.parameters)} ({end})?")

@@ -28,7 +28,7 @@ class ToolSpec:
     """A tool that a model may call. `read_tools` makes and checks it.
 
     parameters: the JSON schema of the arguments, an object. strict: calls must follow it.
-    function: runs the tool; None: the caller runs it.
+    function: runs the tool; None: the caller runs it. where: the name of the tool in errors.
     """
 
     name: str
@@ -36,6 +36,7 @@ class ToolSpec:
     parameters: Mapping[str, Any] = field(default_factory=lambda: dict(_NO_PARAMETERS))
     strict: bool = False
     function: Callable[..., Any] | None = field(default=None, compare=False)
+    where: str = field(default="tools", compare=False, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the tool in the shape of OpenAI's API, which chat templates expect."""
@@ -139,6 +140,7 @@ def _checked(
         _parameters(fields.get("parameters"), f"{where}.parameters"),
         False if strict is None else REQUEST.flag(f"{where}.strict", strict),
         function,
+        where,
     )
 
 

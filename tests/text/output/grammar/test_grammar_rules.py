@@ -52,5 +52,18 @@ def test_json_is_kept_to_the_letter() -> None:
     assert '"minimum": 1e-20' in rules.text("r0")
     assert "lenient" not in rules.text("r0")
     assert "json_allowed_escapes" in rules.text("r0")
-    with pytest.raises(InvalidRequestError, match=r"tools: .* has minProperties"):
+    with pytest.raises(InvalidRequestError, match=r"^tools\.parameters has minProperties"):
         rules.json({"minProperties": 2})
+
+
+def test_json_of_a_tool_that_is_not_strict_leaves_out_what_cannot_be_enforced() -> None:
+    rules = GrammarRules({})
+    schema = {"type": "array", "items": {"type": "string", "pattern": "(?=a)"}, "uniqueItems": True}
+    rules.begin_arguments("tools[3]", is_strict=False)
+    rules.json(schema)
+    assert '"items": {"type": "string"}, "x-guidance"' in rules.text("r0")
+    rules.begin_arguments("tools[4]", is_strict=True)
+    with pytest.raises(InvalidRequestError) as raised:
+        rules.json(schema, ".properties.a")
+    assert raised.value.field == "tools[4]"
+    assert str(raised.value).startswith("tools[4].parameters.properties.a has uniqueItems, which")
