@@ -23,6 +23,11 @@ import numpy as np
 QUANTISED = {
     "int8": "Q8_0",
     "int4": "Q4_0",
+    "q4_1": "Q4_1",
+    "q5_1": "Q5_1",
+    "iq4_xs": "IQ4_XS",
+    "q2_k": "Q2_K",
+    "q3_k_m": "Q3_K_M",
     "q4_k_m": "Q4_K_M",
     "q5_k_m": "Q5_K_M",
     "q6_k": "Q6_K",

@@ -11,7 +11,17 @@ import numpy as np
 __all__ = ["GGUF_TYPES", "Arrival", "Server", "Settings", "SteppedEngine", "random_tokens"]
 
 
-GGUF_TYPES = ("q4_k_m", "q5_k_m", "q6_k", "mxfp4")
+GGUF_TYPES = (
+    "q2_k",
+    "q3_k_m",
+    "iq4_xs",
+    "q4_1",
+    "q4_k_m",
+    "q5_1",
+    "q5_k_m",
+    "q6_k",
+    "mxfp4",
+)
 """Quantisation mixes that only GGUF files have: pybatcher loads the file that llama.cpp made.
 
 "mxfp4" is for shapes with experts: the experts are in MXFP4, everything else in Q8_0.
