@@ -208,8 +208,9 @@ class AnyBatcher(Lifecycle):
         """Return the token ids that `generate` would continue, or `chat` for messages.
 
         They include the special tokens and the system prompt that come first;
-        `add_special_tokens=False` returns the tokens of a text alone. options: the options of a
-        chat that its template sees. Raises InvalidRequestError, BatcherClosedError.
+        `add_special_tokens=False` returns the tokens of a text alone. There may be more than a
+        sequence has positions. options: the options of a chat that its template sees. Raises
+        InvalidRequestError, BatcherClosedError.
         """
         return await self._ask(Tokenize.of(content, options))
 

@@ -24,7 +24,13 @@ from .middleware.api_keys import ApiKeys
 from .middleware.guard import Guard
 from .middleware.idempotency import Idempotency
 from .middleware.origins import AllowedOrigins, Origins
-from .openai import embedding_routes, openai_routes, responses_routes, tokenizer_routes
+from .openai import (
+    embedding_routes,
+    models_routes,
+    openai_routes,
+    responses_routes,
+    tokenizer_routes,
+)
 from .page import page_routes
 from .watch import watch_routes
 from .watch.live_feed import LiveFeeds
@@ -33,6 +39,7 @@ __all__ = ["application"]
 
 ROUTES = [
     *openai_routes.ROUTES,
+    *models_routes.ROUTES,
     *embedding_routes.ROUTES,
     *tokenizer_routes.ROUTES,
     *responses_routes.ROUTES,

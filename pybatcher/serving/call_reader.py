@@ -156,10 +156,13 @@ class CallReader:
     async def prompt_tokens(
         self, content: object, settings: ChatSettings | None
     ) -> tuple[int, ...]:
-        """Return the token ids of a prompt, or of a chat's messages if `settings` are given."""
+        """Return the token ids of a prompt, or of a chat's messages if `settings` are given.
+
+        There may be more than a sequence has positions.
+        """
         if settings is None:
-            return await self.prompts.read(content, before=self.before_texts)
-        return await self._chat_tokens(content, await self._chat(settings))
+            return await self.prompts.read(content, before=self.before_texts, any_length=True)
+        return await self._chat_tokens(content, await self._chat(settings), any_length=True)
 
     async def read(self, call: Call, params: SamplingParams) -> ReadCall:
         """Return the prompt of a call, its structured output, its end tokens and its response
@@ -186,14 +189,19 @@ class CallReader:
         """Call a function: with tools or a form it may take long, and runs on another thread."""
         return await asyncio.to_thread(function) if is_slow else function()
 
-    async def _chat_tokens(self, content: object, chat: Chat) -> tuple[int, ...]:
+    async def _chat_tokens(
+        self, content: object, chat: Chat, *, any_length: bool = False
+    ) -> tuple[int, ...]:
         if are_token_ids(content):  # the chat was rendered before
-            return await self.prompts.read_ids(content, field="messages")
+            return await self.prompts.read_ids(content, field="messages", any_length=any_length)
         if self._system_prompt is not None:
             content = self._system_prompt.before_messages(content)
             await self._share_beginning_of_chats(self._system_prompt)
         return await self.prompts.read_chat(
-            content, tools=chat.rendered_tools(), variables=chat.variables
+            content,
+            tools=chat.rendered_tools(),
+            variables=chat.variables,
+            any_length=any_length,
         )
 
     def _end_token_ids(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -21,7 +22,7 @@ _SHORT_TEXT = 1024  # characters; tokenised in well under a millisecond
 _SLICE = 8192  # token ids that are checked in one turn of the loop
 _AT_A_TIME = 2  # long texts and chats at a time; each takes a thread and some megabytes
 _LISTS_AT_ONCE = 256  # lists of token ids that are checked in one turn of the loop
-_MOST_TOKEN_IDS = 2**20  # in one `detokenize`
+_MOST_TOKEN_IDS = 2**20  # in one `detokenize` or `tokenize`
 _MOST_MESSAGES = 2**16
 _MESSAGES = 'a list of at least one {"role": ..., "content": ...}'
 _TEXTS = (str, bytes, bytearray, memoryview)
@@ -65,6 +66,7 @@ class PromptReader:
         self._n_positions = n_positions
         # Lists of up to _SLICE ids are read: admission refuses lists that are too long.
         self._most_ids = max(n_positions, _SLICE)
+        self._most_counted = max(n_positions, _MOST_TOKEN_IDS)
         self._advice = advice
         self._slots = asyncio.Semaphore(_AT_A_TIME)
 
@@ -75,13 +77,15 @@ class PromptReader:
         before: tuple[int, ...] = (),
         field: str = "prompt",
         add_special_tokens: bool = True,
+        any_length: bool = False,
     ) -> tuple[int, ...]:
         """Return the prompt's token ids, at least one.
 
         before: tokens that come before a text; with any, the text gets no special tokens of its
             own. A prompt of token ids is returned unchanged.
         field: the name of the prompt in errors. add_special_tokens: False leaves out the special
-            tokens of a text.
+            tokens of a text. any_length: True reads a prompt that has more tokens than a sequence
+            has positions, to count them.
         Raises InvalidRequestError for a prompt that is empty, is neither a text nor a sequence of
         whole numbers, or has tokens outside the vocabulary; RequestTooLongError for a prompt with
         more tokens than a sequence has positions.
@@ -89,13 +93,16 @@ class PromptReader:
         text = plain_text(prompt)
         if text is None:
             wanted = "a text or a sequence of token ids"
-            return await self._read_ids(prompt, field, wanted, self._most_ids)
+            most = self._most_counted if any_length else self._most_ids
+            return await self._read_ids(prompt, field, wanted, most)
         if not text:
             raise InvalidRequestError(
                 f"{field} is ''; it must have at least one character", field=field
             )
         with_special = add_special_tokens and not before
-        tokens = before + await self._encode(text, field, add_special_tokens=with_special)
+        tokens = before + await self._encode(
+            text, field, add_special_tokens=with_special, any_length=any_length
+        )
         if not tokens:
             raise InvalidRequestError(
                 f"{field} is {short(text)}, which makes no token", field=field
@@ -103,16 +110,24 @@ class PromptReader:
         return tokens
 
     async def read_ids(
-        self, ids: object, *, field: str, may_be_empty: bool = False
+        self,
+        ids: object,
+        *,
+        field: str,
+        may_be_empty: bool = False,
+        any_length: bool = False,
     ) -> tuple[int, ...]:
         """Return the token ids of one sequence, at least one unless `may_be_empty`.
+
+        any_length: as in `read`.
 
         Raises InvalidRequestError, RequestTooLongError.
         """
         if may_be_empty and type(ids) is tuple and not ids:
             return ids
         wanted = "a sequence of token ids"
-        return await self._read_ids(ids, field, wanted, self._most_ids, may_be_empty)
+        most = self._most_counted if any_length else self._most_ids
+        return await self._read_ids(ids, field, wanted, most, may_be_empty)
 
     async def read_chat(
         self,
@@ -120,10 +135,11 @@ class PromptReader:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        any_length: bool = False,
     ) -> tuple[int, ...]:
         """Return the token ids of a chat, up to where the assistant's turn begins.
 
-        tools, variables: as in `ChatTemplate.render`.
+        tools, variables: as in `ChatTemplate.render`. any_length: as in `read`.
 
         Rendering runs a program that came with the model, so it always runs on another thread.
         Raises InvalidRequestError for malformed messages, RequestTooLongError for more text than a
@@ -132,11 +148,13 @@ class PromptReader:
         checked = check_messages(messages)
         with REQUEST.reading("messages", messages, _MESSAGES):
             n_characters = sum(map(_n_characters, checked))
-        if n_characters > self._n_positions:
+        if n_characters > self._n_positions and not any_length:
             await self._check_length("messages", n_characters)
         render = partial(self._chat_template.render, checked, tools=tools, variables=variables)
         text = await self._on_thread(lambda _: render())
-        tokens = await self._encode(text, "messages", add_special_tokens=False)
+        tokens = await self._encode(
+            text, "messages", add_special_tokens=False, any_length=any_length
+        )
         if not tokens:
             raise InvalidRequestError(
                 "messages: the chat template makes no token of them", field="messages"
@@ -197,11 +215,14 @@ class PromptReader:
             )
         return tokens
 
-    async def _encode(self, text: str, field: str, *, add_special_tokens: bool) -> tuple[int, ...]:
+    async def _encode(
+        self, text: str, field: str, *, add_special_tokens: bool, any_length: bool
+    ) -> tuple[int, ...]:
         if len(text) <= _SHORT_TEXT:
             REQUEST.unicode(field, text)
             return self.encode(text, add_special_tokens=add_special_tokens)
-        if len(text) > self._n_positions:
+        most = sys.maxsize if any_length else self._n_positions
+        if len(text) > most:
             await self._check_length(field, len(text))
         REQUEST.unicode(field, text)
 
@@ -209,11 +230,11 @@ class PromptReader:
             return self.encode(
                 text,
                 add_special_tokens=add_special_tokens,
-                goes_on=lambda n_tokens: n_tokens <= self._n_positions and is_wanted(),
+                goes_on=lambda n_tokens: n_tokens <= most and is_wanted(),
             )
 
         tokens = await self._on_thread(encode)
-        if len(tokens) > self._n_positions:
+        if len(tokens) > most:
             raise self._too_long(field, f"has {len(tokens)} tokens or more")
         return tokens
 
@@ -293,7 +314,7 @@ class PromptReader:
         if most == self._most_ids:
             return self._too_long(field, f"has {n_ids} token ids")
         return RequestTooLongError(
-            f"{field} has {n_ids} token ids; {most} can be made a text at once", field=field
+            f"{field} has {n_ids} token ids; {most} can be read at once", field=field
         )
 
 

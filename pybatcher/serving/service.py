@@ -195,7 +195,9 @@ class Service(RunningService):
     async def _tokenize(self, question: Tokenize) -> tuple[int, ...]:
         self.check_home()
         if not question.add_special_tokens:
-            return await self._reader.prompts.read(question.content, add_special_tokens=False)
+            return await self._reader.prompts.read(
+                question.content, add_special_tokens=False, any_length=True
+            )
         return await self._reader.prompt_tokens(question.content, question.chat)
 
     async def _detokenize(self, question: Detokenize | DetokenizeEach) -> str | list[str]:

@@ -153,7 +153,6 @@ async def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenised(
             batcher.score("a", ["b", HUGE]),
             batcher.embed([HUGE]),
             batcher.add_prefix(HUGE),
-            batcher.tokenize(HUGE),
         ):
             with pytest.raises(RequestTooLongError, match=message):
                 await asked
@@ -169,8 +168,28 @@ async def test_token_ids_that_cannot_fit_are_refused_before_they_are_looked_at()
         for ids in (Unread([1] * 9000), range(10**9), np.broadcast_to(np.int64(1), 10**12)):
             with pytest.raises(RequestTooLongError, match="token ids; a sequence has 4096 pos"):
                 await batcher.generate(ids)
-        with pytest.raises(RequestTooLongError, match="1048576 can be made a text at once"):
+        with pytest.raises(RequestTooLongError, match="1048576 can be read at once"):
             await batcher.detokenize(range(10**9))
+        with pytest.raises(RequestTooLongError, match="1048576 can be read at once"):
+            await batcher.tokenize(range(10**9))
+
+
+async def test_tokens_are_counted_beyond_the_context() -> None:
+    """Clients ask for the number of tokens just when a conversation has become too long."""
+    text = "word " * 10_000
+    ids = tuple(byte_tokenizer().encode(text, add_special_tokens=False))
+    async with fake_batcher(n_ctx=4096, chat_template=TEMPLATE) as batcher:
+        assert await batcher.tokenize(text, add_special_tokens=False) == ids
+        assert len(await batcher.tokenize(text)) >= len(ids)
+        assert await batcher.tokenize([{"role": "user", "content": text}]) == ids
+        for own in (ids, list(ids)):
+            assert await batcher.tokenize(own) == ids
+        for content in (text, ids):
+            with pytest.raises(RequestTooLongError):
+                await batcher.generate(content)
+        chat = await batcher.tokenize([{"role": "user", "content": text}])
+        with pytest.raises(RequestTooLongError, match="messages"):
+            await batcher.chat(chat)
 
 
 async def test_tokenising_stops_where_the_tokens_are_too_many(tokenized: list[int]) -> None:

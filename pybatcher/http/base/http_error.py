@@ -27,12 +27,14 @@ __all__ = [
     "error_body",
     "http_error",
     "internal_error",
-    "is_messages",
+    "is_anthropic",
     "refusal",
 ]
 
+_MODELS = "/v1/models"
+_VERSION = b"anthropic-version"
 _MESSAGES = ("/v1/messages", "/v1/messages/count_tokens")
-_TYPES_OF_MESSAGES = {
+_TYPES_OF_ANTHROPIC = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
@@ -90,17 +92,23 @@ class HttpError(Exception):
         }
 
 
-def is_messages(scope: Mapping[str, Any]) -> bool:
-    """Return True if the request uses Anthropic's Messages API. scope: the ASGI scope."""
-    return str(scope["path"]).endswith(_MESSAGES)
+def is_anthropic(scope: Mapping[str, Any]) -> bool:
+    """Return True if the request uses Anthropic's API. scope: the ASGI scope.
+
+    Both APIs have a list of models; Anthropic's clients name their version of the API.
+    """
+    path = str(scope["path"])
+    if _MODELS in path:
+        return any(name == _VERSION for name, _ in scope["headers"])
+    return path.endswith(_MESSAGES)
 
 
 def error_body(error: HttpError, scope: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body of the response in the form of the request's API. scope: the ASGI scope."""
-    if not is_messages(scope):
+    if not is_anthropic(scope):
         return error.body()
     kind = "api_error" if error.status >= 500 else "invalid_request_error"
-    kind = _TYPES_OF_MESSAGES.get(error.status, kind)
+    kind = _TYPES_OF_ANTHROPIC.get(error.status, kind)
     if error.code == "overloaded":
         kind = "overloaded_error"
     told = {"type": kind, "message": error.message}

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...calls.backpressure import CURRENT_BACKPRESSURE, Backpressure
-from ..base.http_error import HttpError, is_messages, refusal
+from ..base.http_error import HttpError, is_anthropic, refusal
 from .api_keys import ApiKeys
 
 __all__ = ["BEGINS_EVENTS", "Guard"]
@@ -48,7 +48,7 @@ class Guard:
         own = asked if _ID.fullmatch(asked) else "req-" + secrets.token_hex(12)
         scope["pybatcher.request_id"] = own
         named = [(b"x-request-id", own.encode())]
-        if is_messages(scope):
+        if is_anthropic(scope):
             named.append((b"request-id", own.encode()))
 
         async def send_named(message: Message) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "joined_logprobs",
     "read_chat",
     "read_messages",
+    "template_options",
     "tool_call_body",
     "usage_body",
     "usage_chunk",
@@ -66,7 +67,12 @@ class ChatAsked:
     @property
     def template_options(self) -> Any:
         """The options of the chat template, as `tokenize` takes them."""
-        return {name: self.options[name] for name in _OF_TEMPLATES if name in self.options}
+        return template_options(self.options)
+
+
+def template_options(options: Mapping[str, Any]) -> Any:
+    """Return the options of the chat template among those of a chat, as `tokenize` takes them."""
+    return {name: options[name] for name in _OF_TEMPLATES if name in options}
 
 
 def read_chat(body: Mapping[str, Any]) -> ChatAsked:

@@ -1,4 +1,4 @@
-"""Handlers of OpenAI's completions, chat completions and models, and of `/health`."""
+"""Handlers of OpenAI's completions and chat completions, and of `/health`."""
 
 from __future__ import annotations
 
@@ -250,35 +250,6 @@ async def _completion_events(
     yield DONE
 
 
-async def models(context: Context, request: Request) -> Any:
-    """GET /v1/models."""
-    return JSONResponse(
-        {
-            "object": "list",
-            "data": [await _model(context, *one) for one in context.models.by_name.items()],
-        }
-    )
-
-
-async def model(context: Context, request: Request) -> Any:
-    """GET /v1/models/{id}."""
-    found = context.models.find(request.path_params["model"])
-    return JSONResponse(await _model(context, *found))
-
-
-async def _model(context: Context, name: str, batcher: AnyBatcher) -> dict[str, Any]:
-    info = await context.model_info(batcher)
-    return {
-        "id": name,
-        "object": "model",
-        "created": context.began,
-        "owned_by": "pybatcher",
-        "root": name,
-        "parent": None,
-        "max_model_len": None if info is None else info.max_sequence_length,
-    }
-
-
 async def health(context: Context, request: Request) -> Any:
     """GET /health: 200 if all models are served, else 503."""
     found = {name: await batcher.health() for name, batcher in context.models.by_name.items()}
@@ -291,8 +262,6 @@ async def health(context: Context, request: Request) -> Any:
 ROUTES: list[tuple[str, str, Handler]] = [
     ("/v1/chat/completions", "POST", chat_completions),
     ("/v1/completions", "POST", completions),
-    ("/v1/models", "GET", models),
-    ("/v1/models/{model:path}", "GET", model),
     ("/health", "GET", health),
 ]
 """The path, method and handler of each endpoint."""

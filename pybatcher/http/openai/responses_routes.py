@@ -20,6 +20,7 @@ from ..base.context import Context
 from ..base.event_stream import EventStream, event, steps_of
 from ..base.http_error import HttpError, http_error
 from ..base.token_texts import TokenTexts
+from .chat_completions import template_options
 from .responses_api import ResponseAsked, read_response, told_error
 from .responses_writer import ResponseWriter
 
@@ -62,6 +63,19 @@ async def _respond(
     return JSONResponse(response)
 
 
+async def input_tokens(context: Context, request: Request) -> Any:
+    """POST /v1/responses/input_tokens: the number of tokens of a response's prompt."""
+    body = await context.body(request)
+    _, batcher = context.models.find(body.get("model"))
+    asked = read_response(body)
+    try:
+        asking = batcher.tokenize(asked.messages, **template_options(asked.options))
+        tokens = await unless_gone(request, asking)
+    except PybatcherError as error:
+        raise told_error(http_error(error), asked.names) from error
+    return JSONResponse({"object": "response.input_tokens", "input_tokens": len(tokens)})
+
+
 def _head(model: str) -> dict[str, Any]:
     """Return the fields that all responses of a model share, and the unique id of one."""
     return {
@@ -97,5 +111,8 @@ def _joined(events: list[dict[str, Any]]) -> bytes:
     return b"".join(event(one, one["type"]) for one in events)
 
 
-ROUTES: list[tuple[str, str, Handler]] = [("/v1/responses", "POST", responses)]
+ROUTES: list[tuple[str, str, Handler]] = [
+    ("/v1/responses", "POST", responses),
+    ("/v1/responses/input_tokens", "POST", input_tokens),
+]
 """The path, method and handler of each endpoint."""

@@ -211,6 +211,11 @@ async def test_vectors_scores_and_ranks(client: openai.AsyncOpenAI, batcher: Bat
     asked = {"messages": ASK, "tools": [ADD]}
     tokens = (await http.post("/tokenize", json=asked)).json()["tokens"]
     assert tuple(tokens) == await batcher.tokenize(ASK, tools=[ADD])
+    long = {"messages": [{"role": "user", "content": "word " * 50_000}]}
+    for asked in (long, {"prompt": "word " * 50_000}):
+        assert (await http.post("/tokenize", json=asked)).json()["count"] > 50_000
+    counted = await http.post("/v1/messages/count_tokens", json=long)
+    assert counted.json()["input_tokens"] > 50_000
     text = (await http.post("/detokenize", json={"tokens": tokens})).json()["prompt"]
     assert text == await batcher.detokenize(tokens)
     metrics = await http.get("/metrics")

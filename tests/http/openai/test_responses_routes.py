@@ -317,7 +317,7 @@ async def test_reasoning_is_an_item_and_can_be_sent_back(model: Path) -> None:
         ({"background": True}, 400, "background"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "input[0].type"),
         ({"temperature": -1}, 400, "temperature"),
-        ({"top_p": 0}, 400, "top_p"),
+        ({"top_p": 1.5}, 400, "top_p"),
         ({"max_output_tokens": 0}, 400, "max_output_tokens"),
         ({"tool_choice": "required"}, 400, "tool_choice"),
         ({"reasoning": {"effort": "x" * 65}}, 400, "reasoning.effort"),
@@ -401,3 +401,19 @@ async def _begin(client: httpx.AsyncClient, body: dict[str, Any]) -> None:
     async with client.stream("POST", "/v1/responses", json=body) as answer:
         async for _ in answer.aiter_bytes():
             pass
+
+
+async def test_the_tokens_of_an_input_are_counted(model: Path) -> None:
+    """They are those of the response's usage, and can be more than the context has."""
+    async with serving(model) as (_, client):
+        asked: Any = {"model": "chat-model", "input": QUESTION, "instructions": "Be short."}
+        for more in ({}, {"tools": [ADD]}, {"input": [{"role": "user", "content": "Hi"}]}):
+            counted = await client.responses.input_tokens.count(**(asked | more))
+            made = await client.responses.create(**(asked | more), max_output_tokens=1)
+            assert counted.object == "response.input_tokens"
+            assert made.usage is not None
+            assert counted.input_tokens == made.usage.input_tokens
+        long = await client.responses.input_tokens.count(input="word " * 50_000)
+        assert long.input_tokens > 50_000
+        with pytest.raises(openai.BadRequestError, match=r"input\[0\].type is 'odd'"):
+            await client.responses.input_tokens.count(input=[{"type": "odd"}])  # type: ignore[list-item]
