@@ -28,6 +28,7 @@ _RESERVED = """
     loop mask_token messages namespace pad_token raise_exception range self sep_token strftime_now
     tools unk_token varargs
 """
+_MOST_TOLD = 1000  # characters of an error of the template's code, which may quote a whole text
 _KEY = "pybatcher_probe"
 _ARGUMENTS = {_KEY: "value"}
 _ID = "probe0000"  # nine letters and digits, which Mistral's templates require
@@ -74,6 +75,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        goes_on: Callable[[], bool] | None = None,
     ) -> str:
         """Return the prompt's text, special tokens included: encode it without adding any.
 
@@ -87,6 +89,8 @@ class ChatTemplate:
         add_generation_prompt: end with the header of the assistant's turn.
         tools: functions that the model may call: [{"type": "function", "function": {...}}, ...].
         variables: further variables of the template, such as enable_thinking or reasoning_effort.
+        goes_on: called every few milliseconds; False ends the rendering with a
+            RenderingAbandonedError.
 
         Raises InvalidRequestError for messages, tools and variables of another shape or that the
         template refuses, ModelFormatError for a template that is broken, exceeds the sandbox's
@@ -99,6 +103,7 @@ class ChatTemplate:
                 add_generation_prompt=add_generation_prompt,
                 tools=described,
                 variables=variables,
+                goes_on=goes_on,
             )
         if self.source is None:
             raise InvalidRequestError(
@@ -114,10 +119,12 @@ class ChatTemplate:
         }
         from jinja2.exceptions import UndefinedError
 
-        from .sandbox import TemplateRefusedError
+        from .sandbox import RenderingAbandonedError, TemplateRefusedError
 
         try:
-            return sandbox.render(values)
+            return sandbox.render(values, goes_on)
+        except RenderingAbandonedError:
+            raise
         except TemplateRefusedError as error:
             raise InvalidRequestError(
                 f"messages: the chat template says: {error}", field="messages"
@@ -189,16 +196,21 @@ def _template_error(error: Exception) -> ModelFormatError:
 
     if isinstance(error, (TemplateLimitError, SecurityError)):
         return ModelFormatError(f"chat_template: stopped: {error}", field="chat_template")
-    if isinstance(error, (RecursionError, MemoryError)):
+    if isinstance(error, RecursionError):
         return ModelFormatError(
             "chat_template: stopped: it is nested too deeply", field="chat_template"
         )
+    if isinstance(error, MemoryError):
+        return ModelFormatError(
+            "chat_template: stopped: the machine has no memory left for it", field="chat_template"
+        )
+    told = str(error)[:_MOST_TOLD]
     if isinstance(error, TemplateError):
         return ModelFormatError(
-            f"chat_template: not a valid template: {error}", field="chat_template"
+            f"chat_template: not a valid template: {told}", field="chat_template"
         )
     return ModelFormatError(
-        f"chat_template: failed: {type(error).__name__}: {error}", field="chat_template"
+        f"chat_template: failed: {type(error).__name__}: {told}", field="chat_template"
     )
 
 

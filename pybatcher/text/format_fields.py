@@ -9,6 +9,7 @@ from .metering import Meter, TemplateLimitError
 
 __all__ = ["check_field", "foresee_fields", "foresee_percents", "percent_fields"]
 
+_UNITS_OF_FIELD = 8
 _WIDE_FIELD = re.compile(r"\d{3,}|\*|\{")  # a width of 100 or more, or a computed one
 
 
@@ -19,8 +20,12 @@ def check_field(field: str) -> None:
 
 
 def percent_fields(pattern: str) -> list[str]:
-    """Return the beginnings of the % fields of a text: the sign, flags and a width."""
-    return re.findall(r"%[^a-zA-Z%]*", pattern)
+    """Return the beginnings of the % fields of a text: the sign, flags and a width.
+
+    In a text with names, flags and a width follow a parenthesis, which need not be a name's last.
+    """
+    fields = re.findall(r"%[^a-zA-Z%]*", pattern)
+    return fields + (re.findall(r"\)[-+ #0]*[\d.*]*", pattern) if "%(" in pattern else [])
 
 
 def foresee_percents(meter: Meter, pattern: str, values: Any) -> None:
@@ -31,6 +36,10 @@ def foresee_percents(meter: Meter, pattern: str, values: Any) -> None:
 
 
 def foresee_fields(meter: Meter, n_fields: int, values: Any) -> None:
-    """Count all values once for each field, since each field may write them all."""
+    """Count all values once for each field, since each field may write them all.
+
+    A field that writes a number may be a few hundred characters long.
+    """
     for _ in range(n_fields):
+        meter.spend(_UNITS_OF_FIELD)
         meter.spend_value(values)

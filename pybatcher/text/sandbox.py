@@ -1,49 +1,47 @@
 """`Sandbox`: runs chat templates that are not trusted.
 
 Jinja's own sandbox keeps a template from Python's internals, but not from endless loops and growth.
-So this one also allows only the filters, globals and methods that chat templates use; it meters
-every step whose cost can grow (`Rewriter` puts meters into the syntax tree; calls, filters, tests
-and operators have their own); and it counts the work of a step that could explode before the step.
+So this one also allows only the filters, globals and methods that chat templates use. Each of them,
+and each operator, has a cost, which is counted before it works (template_costs.py,
+template_filters.py); `Rewriter` puts meters into the syntax tree for all other steps that can grow.
+So no step in native code takes long, and a rendering can be ended between two steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from string import Formatter
+from types import BuiltinMethodType, MethodType
 from typing import Any, NoReturn
 
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
-from jinja2.runtime import Context
+from jinja2.runtime import (
+    BlockReference,
+    Context,
+    LoopContext,
+    Macro,
+    TemplateReference,
+    Undefined,
+)
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from typing_extensions import override
 
-from .format_fields import check_field, foresee_fields, foresee_percents, percent_fields
-from .metering import METER, Meter, TemplateLimitError
+from .format_fields import check_field, foresee_fields, percent_fields
+from .metering import METER, Meter, RenderingAbandonedError, TemplateLimitError
+from .template_costs import OPERATORS, method_cost
 from .template_filters import FILTERS, TESTS
-from .template_rewrite import GenerationTag, Rewriter
+from .template_rewrite import GenerationTag, Rewriter, n_nodes_of
 
-__all__ = ["Sandbox", "TemplateLimitError", "TemplateRefusedError"]
+__all__ = ["RenderingAbandonedError", "Sandbox", "TemplateLimitError", "TemplateRefusedError"]
 
 _MAX_SOURCE_CHARACTERS = 2**17
-_MAX_INTEGER_BITS = 4096
-_MAX_STRIPPED_CHARACTERS = 256
+_MAX_NODES = 8192  # a template of 20 KB has 1,500; Python's compiler holds the GIL
 _MAX_TIME_FORMAT = 256
-_TEXT_METHODS = """
-    capitalize count endswith find format index isalnum isalpha isascii isdecimal isdigit islower
-    isnumeric isspace istitle isupper join lower lstrip partition removeprefix removesuffix replace
-    rfind rindex rpartition rsplit rstrip split splitlines startswith strip swapcase title upper
-"""
-_METHODS: dict[type, list[str]] = {
-    str: _TEXT_METHODS.split(),
-    dict: ["copy", "get", "items", "keys", "values"],
-    list: ["copy", "count", "index"],
-    tuple: ["count", "index"],
-    int: [],
-    float: [],
-}
+_OF_JINJA = (LoopContext, Macro, Namespace, BlockReference, TemplateReference, Undefined)
+"""Objects whose attributes are Jinja's own matter."""
 
 
 class TemplateRefusedError(Exception):
@@ -66,10 +64,16 @@ class Sandbox:
             )
         self._template = _Environment(now).from_string(source)
 
-    def render(self, variables: Mapping[str, Any]) -> str:
-        """Return the text. Raises any exception of the template's code."""
+    def render(
+        self, variables: Mapping[str, Any], goes_on: Callable[[], bool] | None = None
+    ) -> str:
+        """Return the text. Raises any exception of the template's code.
+
+        goes_on: called every few milliseconds; False ends the rendering with
+            RenderingAbandonedError.
+        """
         values = dict(variables)
-        token = METER.set(Meter(values))
+        token = METER.set(Meter(values, goes_on))
         try:
             return self._template.render(values)
         finally:
@@ -79,7 +83,7 @@ class Sandbox:
 class _Environment(ImmutableSandboxedEnvironment):
     """Jinja's sandbox with the settings of transformers, so that templates render the same."""
 
-    intercepted_binops = frozenset(("+", "*", "**", "%"))
+    intercepted_binops = frozenset(OPERATORS)
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         super().__init__(
@@ -100,16 +104,24 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     @override
     def _generate(self, source: nodes.Template, *args: Any, **kwargs: Any) -> str:
+        if n_nodes_of(source, _MAX_NODES) > _MAX_NODES:
+            raise TemplateLimitError(f"it has more than {_MAX_NODES} names, values and statements")
         Rewriter().visit(source)
         return super()._generate(source, *args, **kwargs)
 
     @override
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        # Plain values have only the listed methods; jinja2's rule applies to all others.
-        for kind, methods in _METHODS.items():
-            if isinstance(obj, kind):
-                return attr in methods
-        return super().is_safe_attribute(obj, attr, value)
+        if isinstance(obj, _OF_JINJA):
+            return super().is_safe_attribute(obj, attr, value)
+        # A group of `groupby` is a tuple with two names. No other value has attributes but methods.
+        is_group = isinstance(obj, tuple) and attr in getattr(obj, "_fields", ())
+        return is_group or method_cost(obj, attr) is not None
+
+    @override
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        if type(argument) is not str and type(argument) is not int:
+            METER.get().spend_key(argument)
+        return super().getitem(obj, argument)
 
     @override
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
@@ -121,7 +133,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         def bounded_format(*args: Any, **kwargs: Any) -> str:
             for _, _, spec, _ in Formatter().parse(pattern):
                 check_field(spec or "")
-            foresee_fields(METER.get(), pattern.count("{"), (args, kwargs))
+            meter = METER.get()
+            meter.spend(pattern.count(".") + pattern.count("["))  # each looks something up
+            foresee_fields(meter, pattern.count("{"), (args, kwargs))
             return wrapped(*args, **kwargs)
 
         return bounded_format
@@ -129,30 +143,28 @@ class _Environment(ImmutableSandboxedEnvironment):
     @override
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         meter = METER.get()
-        if getattr(obj, "__name__", None) == "join" and len(args) == 1:
-            args = (list(args[0]),)  # a generator could not be counted
-        meter.spend_value(args)
-        meter.spend_value(kwargs)
-        text = getattr(obj, "__self__", None)
-        if isinstance(text, str):
-            _foresee_method(meter, text, obj.__name__, args)
+        meter.spend(1)
+        if isinstance(obj, (BuiltinMethodType, MethodType)):
+            owner, name = obj.__self__, obj.__name__
+            if isinstance(owner, LoopContext):
+                meter.spend_value(args)  # `changed` compares them
+            else:
+                cost = method_cost(owner, name)
+                if cost is None:
+                    raise SecurityError(f"it calls {name}, which it may not")
+                if name == "join" and args and isinstance(args[0], Iterator):
+                    args = (list(args[0]), *args[1:])  # each item is counted when it is taken
+                cost(meter, owner, args, kwargs)
         result = super().call(context, obj, *args, **kwargs)
-        meter.spend_value(result)
+        meter.spend_shallow(result)
         return result
 
     @override
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         meter = METER.get()
-        meter.spend_value(left)
-        meter.spend_value(right)
-        if operator == "*":
-            _foresee_product(meter, left, right)
-        elif operator == "**":
-            _foresee_power(left, right)
-        elif operator == "%" and isinstance(left, str):
-            foresee_percents(meter, left, right)
+        OPERATORS[operator](meter, left, right)
         result = super().call_binop(context, operator, left, right)
-        meter.spend_value(result)
+        meter.spend_shallow(result)
         return result
 
 
@@ -162,44 +174,8 @@ def _counted(value: Any) -> Any:
     return value
 
 
-def _foresee_method(meter: Meter, text: str, method: str, args: tuple[Any, ...]) -> None:
-    """Count the result of a method of `text` before it is made."""
-    first = args[0] if args else None
-    if method == "replace" and len(args) >= 2 and isinstance(first, str):
-        meter.spend_characters(len(text) + len(str(args[1])) * (text.count(first) + 1))
-    elif method == "join" and isinstance(first, list):
-        meter.spend_characters(len(text) * len(first))
-    elif method in ("split", "rsplit", "splitlines"):
-        pieces = text.count(first) if isinstance(first, str) and first else len(text) // 2
-        meter.spend(1 + pieces)
-    elif method in ("strip", "lstrip", "rstrip") and isinstance(first, str):
-        if len(first) > _MAX_STRIPPED_CHARACTERS:
-            raise TemplateLimitError(f"it strips {len(first)} different characters")
-        meter.spend_characters(len(text))
-    else:
-        meter.spend_characters(len(text))
-
-
-def _foresee_product(meter: Meter, left: Any, right: Any) -> None:
-    for value, times in ((left, right), (right, left)):
-        if not isinstance(times, int):
-            continue
-        if isinstance(value, int) and value.bit_length() + times.bit_length() > _MAX_INTEGER_BITS:
-            raise TemplateLimitError(f"it computes with more than {_MAX_INTEGER_BITS} bits")
-        if isinstance(value, str):
-            meter.spend_characters(len(value) * max(times, 0))
-        elif isinstance(value, (list, tuple)):
-            meter.spend(len(value) * max(times, 0))
-
-
-def _foresee_power(base: Any, exponent: Any) -> None:
-    if not isinstance(base, int) or not isinstance(exponent, int):
-        return
-    if base.bit_length() * abs(exponent) > _MAX_INTEGER_BITS:
-        raise TemplateLimitError(f"it computes with more than {_MAX_INTEGER_BITS} bits")
-
-
 def _raise_exception(message: object = "no reason given") -> NoReturn:
+    METER.get().spend_value(message)
     raise TemplateRefusedError(str(message)[:1000])
 
 
@@ -212,7 +188,16 @@ def _format_time(time: datetime, form: str) -> str:
 
 
 def _make_dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
-    return dict(*args, **kwargs)
+    meter = METER.get()
+    if len(args) == 1 and not isinstance(args[0], dict):
+        pairs = [(key, value) for key, value in args[0]]
+        meter.spend(len(pairs))
+        for _ in meter.spend_keys(key for key, _ in pairs):
+            pass
+        args = (pairs,)
+    made = dict(*args, **kwargs)
+    meter.spend(len(made))
+    return made
 
 
 class _SafeNamespace(Namespace):
@@ -220,7 +205,7 @@ class _SafeNamespace(Namespace):
 
     def __init__(*args: Any, **kwargs: Any) -> None:  # as in jinja2, since `self` may be a key
         self, *rest = args
-        values = dict(*rest, **kwargs)
+        values = _make_dict(*rest, **kwargs)
         for name in values:
             _check_name(name)
         Namespace.__init__(self, values)

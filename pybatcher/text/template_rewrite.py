@@ -12,18 +12,36 @@ from jinja2.parser import Parser
 from jinja2.visitor import NodeTransformer
 from typing_extensions import override
 
-__all__ = ["CONCATENATE", "TICK", "WEIGH", "GenerationTag", "Rewriter"]
+__all__ = [
+    "CONCATENATE",
+    "CONTAINS",
+    "KEY",
+    "SLICE",
+    "TICK",
+    "WEIGH",
+    "GenerationTag",
+    "Rewriter",
+    "n_nodes_of",
+]
 
 # Names of filters that no template can write.
 TICK = "tick!"
 WEIGH = "weigh!"
+SLICE = "slice!"
+KEY = "key!"
+CONTAINS = "contains!"
 CONCATENATE = "concatenate!"
+
+_NODES_PER_UNIT = 16
+_CHARACTERS_PER_NODE = 64
+_MAX_INTEGER_BITS = 4096
 
 
 class Rewriter(NodeTransformer):
-    """Puts a TICK into every loop and macro, and a WEIGH around new values and comparisons.
+    """Puts a TICK into every loop and macro, a SLICE around slices, a KEY around keys.
 
-    `~` becomes the filter CONCATENATE. Nodes that would load another template are refused.
+    `~` becomes the filter CONCATENATE, and `in` the filter CONTAINS. Values that are compared with
+    each other get a WEIGH. Nodes that would load another template are refused.
     """
 
     @override
@@ -33,19 +51,21 @@ class Rewriter(NodeTransformer):
             case nodes.For():
                 _add_tick(node.body)
                 if node.test is not None:
-                    node.test = nodes.And(_tick([]), node.test)
+                    node.test = nodes.And(_tick([node.test]), node.test)
             case nodes.Macro() | nodes.CallBlock() | nodes.Block():
                 _add_tick(node.body)
             case nodes.Compare():
-                node.expr = _weighed(node.expr)
-                for operand in node.ops:
-                    operand.expr = _weighed(operand.expr)
+                return _compared(node)
             case nodes.Concat():
                 return _filter(CONCATENATE, nodes.List(node.nodes, lineno=node.lineno))
-            case nodes.List() | nodes.Dict() | nodes.Tuple(ctx="load"):
-                return _weighed(node)
+            case nodes.Pair() if not isinstance(node.key, nodes.Const):
+                node.key = _filter(KEY, node.key)
             case nodes.Getitem(arg=nodes.Slice()):
-                return _weighed(node)
+                return _filter(SLICE, node)
+            case nodes.Const(value=int() as number) if number.bit_length() > _MAX_INTEGER_BITS:
+                raise TemplateAssertionError(
+                    f"it has a number of more than {_MAX_INTEGER_BITS} bits", node.lineno
+                )
             case nodes.Include() | nodes.Import() | nodes.FromImport() | nodes.Extends():
                 kind = type(node).__name__.lower()
                 raise TemplateAssertionError(
@@ -66,19 +86,56 @@ class GenerationTag(Extension):
         return nodes.Scope(body, lineno=line)
 
 
+def n_nodes_of(tree: nodes.Node, most: int) -> int:
+    """Return the number of nodes in a tree; any number above `most` if there are more."""
+    stack, found = [tree], 0
+    while stack and found <= most:
+        found += 1
+        stack.extend(stack.pop().iter_child_nodes())
+    return found
+
+
 def _add_tick(body: list[nodes.Node]) -> None:
     body.insert(0, nodes.ExprStmt(_tick(body)))
 
 
+def _compared(node: nodes.Compare) -> nodes.Expr:
+    """Return a comparison whose work is counted.
+
+    A comparison with a constant takes no longer than the constant is long.
+    """
+    operators = [operand.op for operand in node.ops]
+    if "in" in operators or "notin" in operators:
+        if len(operators) > 1:
+            raise TemplateAssertionError("it compares more than two values by in", node.lineno)
+        found = _filter(CONTAINS, node.expr, node.ops[0].expr)
+        return found if operators == ["in"] else nodes.Not(found, lineno=node.lineno)
+    if not any(isinstance(one, nodes.Const) for one in (node.expr, node.ops[0].expr)) or (
+        len(operators) > 1
+    ):
+        node.expr = _weighed(node.expr)
+        for operand in node.ops:
+            operand.expr = _weighed(operand.expr)
+    return node
+
+
 def _tick(body: Sequence[nodes.Node]) -> nodes.Expr:
-    """Return an expression that counts one round of `body`, by the text that it writes."""
-    texts = [text for node in body for text in node.find_all(nodes.TemplateData)]
-    return _filter(TICK, nodes.Const(sum(len(text.data) for text in texts)))
+    """Return an expression that counts one round of `body`, by its steps and the text it writes."""
+    return _filter(TICK, nodes.Const(sum(map(_size, body)) // _NODES_PER_UNIT))
+
+
+def _size(node: nodes.Node) -> int:
+    """Return the number of nodes in a tree; a long text counts as several."""
+    size = 1
+    match node:
+        case nodes.TemplateData(data=str(text)) | nodes.Const(value=str(text)):
+            size += len(text) // _CHARACTERS_PER_NODE
+    return size + sum(map(_size, node.iter_child_nodes()))
 
 
 def _weighed(node: nodes.Expr) -> nodes.Expr:
     return node if isinstance(node, nodes.Const) else _filter(WEIGH, node)
 
 
-def _filter(name: str, node: nodes.Expr) -> nodes.Filter:
-    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+def _filter(name: str, node: nodes.Expr, *args: nodes.Expr) -> nodes.Filter:
+    return nodes.Filter(node, name, list(args), [], None, None, lineno=node.lineno)

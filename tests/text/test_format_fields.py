@@ -18,7 +18,14 @@ def test_wide_and_computed_fields_are_refused(field: str) -> None:
 
 
 def test_fields_are_found() -> None:
-    assert percent_fields("100%% of %-12d, %(a)s") == ["%", "% ", "%-12", "%("]
+    assert percent_fields("100%% of %-12d, %(a)s") == [
+        *("%", "% ", "%-12", "%("),
+        ")",
+    ]
+
+
+def test_the_width_of_a_named_field_is_found() -> None:
+    assert percent_fields("%((a))-099d (12345)")[1:] == [")", ")-099", ")"]
 
 
 def test_every_field_costs_all_values() -> None:

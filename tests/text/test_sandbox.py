@@ -8,7 +8,12 @@ from datetime import datetime
 import jinja2
 import pytest
 
-from pybatcher.text.sandbox import Sandbox, TemplateLimitError, TemplateRefusedError
+from pybatcher.text.sandbox import (
+    RenderingAbandonedError,
+    Sandbox,
+    TemplateLimitError,
+    TemplateRefusedError,
+)
 
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
 
@@ -25,6 +30,17 @@ ENDLESS = {
     "{% for a in r %}{% if x == y %}{% endif %}{% endfor %}",
     "slices": "{% set x = 'a' * 999999 %}{% for a in r %}{% set y = x[1:] %}{% endfor %}",
     "stripping": "{% set x = 'a' * 999999 %}{% for a in r %}{% set y = x.strip('a') %}{% endfor %}",
+    "attributes": "{% set m = messages * 9999 %}"
+    "{{ m | map(attribute='role' ~ '.x' * 9999, default=m[0]) | list }}",
+    "a body of many steps": "{% for a in r %}{% if r %}{% continue %}{% endif %}"
+    + "{% set y = a.b.c %}" * 900
+    + "{% endfor %}",
+    "lookups of a tuple": "{% set t = (r | list,) * 2 %}{% for a in r %}{% if {}[t] %}{% endif %}"
+    "{% for b in r %}{% endfor %}{% endfor %}",
+    "list.count": "{% set x = r | list %}{% for a in r %}{% set y = x.count('a') %}{% endfor %}",
+    "unread items": "{{ r | map('string') | map('length') | select('gt', 99) | first }}",
+    "deep indentation": "{% set n = namespace(x=range(9999) | list) %}{% for i in range(200) %}"
+    "{% set n.x = [n.x] %}{% endfor %}{{ n.x | tojson(indent=64) }}",
     "tests": "{% set x = 'a' * 999999 %}{% for a in r %}{% if x is upper %}{% endif %}{% endfor %}",
 }
 
@@ -79,7 +95,21 @@ FORBIDDEN = {
     "power": ("{{ 10 ** (10 ** 9) }}", "bits"),
     "product": ("{% set n = namespace(x=7) %}{% for i in range(99) %}{% set n.x = n.x * n.x %}"
                 "{% endfor %}", "bits"),
-    "strip": ("{{ ('ab' * 99999).strip('ba' * 999) }}", "strips"),
+    "strip": ("{{ ('ab' * 99999).strip('ba' * 999) }}", "one step"),
+    "|trim": ("{{ ('ab' * 99999) | trim('ba' * 999) }}", "one step"),
+    "rfind": ("{{ ('a' * 99999).rfind('ab' + 'a' * 9999) }}", "one step"),
+    "rindex": ("{{ ('a' * 99999).rindex('ab' + 'a' * 9999) }}", "one step"),
+    "rpartition": ("{{ ('a' * 99999).rpartition('ab' + 'a' * 9999) }}", "one step"),
+    "rsplit": ("{{ ('a' * 99999).rsplit('ab' + 'a' * 9999) }}", "one step"),
+    "int": ("{{ ('f' * 999999) | int(0, 16) }}", "number of 999999 characters"),
+    "float": ("{{ ('1' * 999999) | float }}", "number of 999999 characters"),
+    "large constants": ("{{ 0x" + "f" * 1025 + " // 3 }}", "more than 4096 bits"),
+    "named %": ("{{ '%(a)1000000000d' % {'a': 1} }}", "widths"),
+    "named % *": ("{{ '%((a))*d' % {'(a)': 1} }}", "widths"),
+    "equal hashes": ("{% set p = 2305843009213693951 %}{{ range(0, 99 * p, p) | unique | list }}",
+                     "more than 64 keys"),
+    "nested keys": ("{% set n = namespace(x=1) %}{% for i in range(99) %}{% set n.x = (n.x,) %}"
+                    "{% endfor %}{{ {n.x: 1} }}", "nested too deeply"),
     "indent": ("{{ 'a\nb' | indent(1000000000) }}", "indents by 1000000000"),
     "indent text": ("{{ 'a\nb' | indent('x' * 999) }}", "indents by 999"),
     "tojson indent": ("{{ [1] | tojson(indent=1000000000) }}", "spaced"),
@@ -105,6 +135,9 @@ ESCAPES = [
     "{{ messages.append(1) }}",
     "{{ messages[0].update(a=1) }}",
     "{{ messages[0].pop('role') }}",
+    "{{ range(9).count(1) }}",
+    "{{ (messages | map('upper')).send(none) }}",
+    "{{ namespace.mro() }}",
 ]
 
 
@@ -138,8 +171,45 @@ def test_what_would_be_gigabytes_is_stopped(name: str) -> None:
 @pytest.mark.parametrize("name", FORBIDDEN)
 def test_what_would_explode_in_one_step_is_refused(name: str) -> None:
     template, said = FORBIDDEN[name]
-    with pytest.raises(TemplateLimitError, match=said):
+    with pytest.raises((TemplateLimitError, jinja2.TemplateAssertionError), match=said):
         render(template)
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{{ '%1000000000d' is odd }}", "{{ '%1000000000d' is even }}", "{{ 'a' | round(9, 'ceil') }}",
+     "{{ '%1000000000d' is divisibleby(3) }}", "{{ [1] | round(9, 'floor') }}"],
+)  # fmt: skip
+def test_arithmetic_is_for_numbers(template: str) -> None:
+    with pytest.raises(TypeError, match="is not a number"):
+        render(template)
+
+
+def test_a_rendering_ends_when_nobody_waits() -> None:
+    asked: list[int] = []
+
+    def goes_on() -> bool:
+        asked.append(1)
+        return len(asked) < 5
+
+    template = sandbox("{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}")
+    with pytest.raises(RenderingAbandonedError):
+        template.render({}, goes_on)
+    assert len(asked) == 5
+
+
+def test_a_long_chat_may_look_at_all_its_messages_in_each() -> None:
+    template = Sandbox(
+        "{% for m in messages[::-1] %}{% set i = messages | length - 1 - loop.index0 %}"
+        "{% if messages[i] is mapping and messages[i].content is string %}{{ i }}{% endif %}"
+        "{% endfor %}"
+    )
+    assert len(template.render({"messages": [{"role": "user", "content": "x"}] * 10_000})) > 10_000
+
+
+def test_a_source_of_too_many_parts_is_not_compiled() -> None:
+    with pytest.raises(TemplateLimitError, match="more than 8192 names"):
+        Sandbox("{{a}}" * 9000)
 
 
 @pytest.mark.parametrize("template", ESCAPES)
