@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..calls.any_batcher import AnyBatcher
-from ..errors import PybatcherError
+from ..errors import ConfigError, PybatcherError
 from .anthropic import messages_routes
 from .base.body_room import BodyRoom
 from .base.connection import ClientGoneError
@@ -61,6 +61,7 @@ def application(
     api_keys: Collection[str] | ApiKeys | None = None,
     max_body: int = 32 * 2**20,
     allow_origins: Collection[str] | AllowedOrigins = (),
+    allow_hosts: Collection[str] = (),
 ) -> Starlette:
     """Return an ASGI application that serves batchers with OpenAI's and Anthropic's APIs.
 
@@ -78,11 +79,18 @@ def application(
     allow_origins: the origins of browser pages that may send requests, as https://host:port, in
         addition to the server's own origin. "*": every origin. The origins of an `AllowedOrigins`
         can be replaced later.
+    allow_hosts: names by which requests can call a server on loopback, in addition to localhost,
+        addresses and the hosts of allow_origins. "*": every name. Not given together with an
+        `AllowedOrigins`, which has both.
 
     Raises ConfigError.
     """
     if not isinstance(allow_origins, AllowedOrigins):
-        allow_origins = AllowedOrigins(allow_origins)
+        allow_origins = AllowedOrigins(allow_origins, allow_hosts)
+    elif allow_hosts:
+        raise ConfigError(
+            "allow_hosts is given, and allow_origins is an AllowedOrigins: it has both"
+        )
     room = BodyRoom(_BODIES_AT_ONCE * max_body)
     context = Context(ModelList(batcher), max_body, room)
     routes = [

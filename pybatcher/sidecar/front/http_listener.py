@@ -105,7 +105,7 @@ class HttpListener(Listener):
     @override
     def use(self, config: ServeConfig) -> None:
         self._allow_uids = config.allow_uids
-        self._origins.replace(config.allow_origins)
+        self._origins.replace(config.allow_origins, config.allow_hosts)
         if self._file is not None:
             self._file.admit(config.allow_uids)
         for transport, uid in list(self._users.items()):
@@ -123,7 +123,7 @@ class HttpListener(Listener):
         for client in clients.values():
             await client.start()
         self._known_keys = ApiKeys(self._keys)
-        self._origins = AllowedOrigins(self._config.allow_origins)
+        self._origins = AllowedOrigins(self._config.allow_origins, self._config.allow_hosts)
         app = application(
             clients,
             api_keys=self._known_keys,

@@ -32,6 +32,7 @@ _LOG_FORMATS = ("text", "json")
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _LONGEST = 1e6  # seconds
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s?#@]+")
+_HOST = re.compile(r"\*|[^\s/:?#@*\[\]]+")
 _UID_MAX = 2**32 - 2  # -1 means no user
 
 
@@ -52,6 +53,8 @@ class ServeConfig:
         read again at SIGHUP, and must not be open to others.
     allow_origins: origins of pages that may ask from a browser over HTTP, as
         https://host:port, besides the server's own; "*": all may.
+    allow_hosts: names by which requests may call HTTP on loopback, besides localhost,
+        addresses and the hosts of `allow_origins`; "*": any.
     allow_no_key: serve other machines without keys: all who can connect may.
     served_model_name: name of the model over HTTP. None: its own.
     max_connections: most connections, over HTTP as many again; one more is turned away.
@@ -80,6 +83,7 @@ class ServeConfig:
     uds: str | None = None
     api_key_file: str | None = None
     allow_origins: Sequence[str] = ()
+    allow_hosts: Sequence[str] = ()
     allow_no_key: bool = False
     served_model_name: str | None = None
     max_connections: int = 256
@@ -111,6 +115,7 @@ class ServeConfig:
             raise bad_value("otlp_traces_endpoint", self.otlp_traces_endpoint, wanted)
         object.__setattr__(self, "allow_uids", _uids(self.allow_uids))
         object.__setattr__(self, "allow_origins", _origins(self.allow_origins))
+        object.__setattr__(self, "allow_hosts", _hosts(self.allow_hosts))
         check_int("max_connections", self.max_connections, 1, 2**20)
         check_int("max_in_flight", self.max_in_flight, 1, 2**20)
         check_int("max_frame", self.max_frame, 1024, 2**31 - 1)
@@ -143,6 +148,15 @@ def _origins(value: object) -> tuple[str, ...]:
         raise bad_value("allow_origins", value, wanted)
     if not all(isinstance(one, str) and _ORIGIN.fullmatch(one) for one in value):
         raise bad_value("allow_origins", value, wanted)
+    return tuple(value)
+
+
+def _hosts(value: object) -> tuple[str, ...]:
+    wanted = "a list of host names without a port, or of '*'"
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
+        raise bad_value("allow_hosts", value, wanted)
+    if not all(isinstance(one, str) and _HOST.fullmatch(one) for one in value):
+        raise bad_value("allow_hosts", value, wanted)
     return tuple(value)
 
 

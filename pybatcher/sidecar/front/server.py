@@ -35,7 +35,8 @@ _HANG_UP_GRACE = 1.0
 """Seconds that clients have to read their last answers."""
 
 _RELOADED = (
-    *("allow_uids", "allow_origins", "api_key_file", "allow_no_key", "drain_timeout"),
+    *("allow_uids", "allow_origins", "allow_hosts", "api_key_file", "allow_no_key"),
+    "drain_timeout",
     *("max_worker_restarts", "worker_restart_window", "hang_timeout", "start_timeout"),
 )
 """The options of ServeConfig that a reload applies, now or to the new workers."""

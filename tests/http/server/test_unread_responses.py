@@ -121,7 +121,7 @@ async def test_a_reader_that_stops_yields_and_one_that_goes_on_has_all(
     async with asked(n_ctx=8192) as one:
         expected = (await one.ask(body)).text
         data = json.dumps(body).encode()
-        head = b"POST /v1/completions HTTP/1.1\r\nhost: here\r\nconnection: close\r\n" + key
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n" + key
         head += b"content-length: %d\r\n\r\n" % len(data)
         url = one.http.base_url
         begun = asyncio.ensure_future(one.ask({**OTHER, "max_tokens": 600}))
