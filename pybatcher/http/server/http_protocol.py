@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -73,6 +74,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._n_unread = 0  # bytes that waited to be sent at the last look
         self._asks_for_upgrade = False
         self._is_repeated = False  # the parser sees this head again: see `_parse`
+        self._unanswered: deque[RequestResponseCycle] = deque()  # the oldest first
+        self._in_transfer: RequestResponseCycle | None = None  # the request whose body is read
+        self._refusal: str | None = None  # why a request was refused; no more are read
 
     # -- the connection ---------------------------------------------------------------------
 
@@ -91,6 +95,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._timer.cancel()
         self._limits.known(self)
         super().connection_lost(exc)
+        for cycle in self._unanswered:  # uvicorn tells only the newest one
+            _disconnect(cycle)
         self._forget_requests()
 
     def _forget_requests(self) -> None:
@@ -100,7 +106,8 @@ class HttpProtocol(HttpToolsProtocol):
         """
         self._unset_keepalive_if_required()
         self.pipeline.clear()
-        self.cycle = None
+        self._unanswered.clear()
+        self.cycle = self._in_transfer = None
         self.scope = None  # type: ignore[assignment]
 
     def _look_again_later(self) -> None:
@@ -124,6 +131,8 @@ class HttpProtocol(HttpToolsProtocol):
     @override
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
+        if self._refusal is not None:
+            return
         self._n_between += len(data)
         try:
             while (rest := self._parse(data)) is not None:
@@ -138,6 +147,8 @@ class HttpProtocol(HttpToolsProtocol):
         elif not self._is_in_head:
             self._n_between = max(self._n_between, 0)
             if self._n_between > _MOST_BETWEEN and not self.transport.is_closing():
+                if self._in_transfer is None and self._unanswered:  # it is complete already
+                    self._in_transfer = self._unanswered[-1]
                 self.send_400_response("The extensions of the chunks are too large.")
 
     def _parse(self, data: bytes) -> bytes | None:
@@ -160,6 +171,32 @@ class HttpProtocol(HttpToolsProtocol):
 
     @override
     def send_400_response(self, msg: str) -> None:
+        # refuses the request that is being read, after the answers to all requests before it
+        self._refusal = msg
+        refused, self._in_transfer = self._in_transfer, None
+        if refused is not None and refused in self._unanswered:
+            self._unanswered.remove(refused)
+            self.pipeline = deque(one for one in self.pipeline if one[0] is not refused)
+            _disconnect(refused)
+            if refused.response_started:  # a second answer would be taken for a part of this one
+                self.transport.close()
+        if self._unanswered:
+            self.cycle = self._unanswered[-1]
+            self.flow.resume_reading()  # bytes that nobody reads would make the system cut answers
+        elif not self.transport.is_closing():
+            self._end_with_400(msg)
+
+    @override
+    def on_response_complete(self) -> None:
+        while self._unanswered and self._unanswered[0].response_complete:
+            self._unanswered.popleft()
+        super().on_response_complete()
+        is_last = not (self._unanswered or self.transport.is_closing())
+        if self._refusal is not None and is_last:
+            self._end_with_400(self._refusal)
+
+    def _end_with_400(self, msg: str) -> None:
+        self._unset_keepalive_if_required()
         body = json.dumps(HttpError(400, msg, code="invalid_http").body()).encode()
         head = (
             b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
@@ -174,6 +211,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_repeated:
             return
         self._n_head_bytes = self._n_header_bytes = 0
+        self._in_transfer = None
         super().on_message_begin()
 
     @override
@@ -221,6 +259,9 @@ class HttpProtocol(HttpToolsProtocol):
             super().on_headers_complete()
             self.app = own
             cycles.append(self.cycle)
+            if self.cycle is not None:
+                self._in_transfer = self.cycle
+                self._unanswered.append(self.cycle)
         self._asks_for_upgrade = not self._is_repeated and self.parser.should_upgrade()
         self._is_repeated = False
 
@@ -237,6 +278,14 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if not self._asks_for_upgrade:  # otherwise the body is still to come
             super().on_message_complete()
+            self._in_transfer = None
+
+
+def _disconnect(cycle: RequestResponseCycle) -> None:
+    """Tell the application of a request that nobody waits for its answer any more."""
+    if not cycle.response_complete:
+        cycle.disconnected = True
+    cycle.message_event.set()
 
 
 def _check_head(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:

@@ -9,6 +9,7 @@ import tomllib
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from raw_server import GET, Served, served, until_cut
@@ -232,3 +233,89 @@ async def test_chunks_may_not_have_large_ones(step: int) -> None:
             told = await answers(running, asked, step=step)
             assert b"HTTP/1.1 400 " in told or (step < 10**6 and not told)  # reset before it came
             assert b"HTTP/1.1 200 " not in told
+
+
+SLOW = GET.replace(b" / ", b" /slow ")
+
+
+@pytest.mark.parametrize("about", ["HTTP/2", "two hosts", "a chunk below zero", "10,000 headers"])
+@pytest.mark.parametrize("step", [101, 10**6])
+async def test_a_bad_request_is_refused_behind_the_answers_before_it(about: str, step: int) -> None:
+    async with served() as running:
+        for n_good in (1, 3):
+            asked = n_good * GET + NONE[about]
+            told = await answers(running, asked, step if len(asked) < 2000 else 10**6)
+            *good, refused = told.split(b"HTTP/1.1 ")[1:]
+            assert len(good) == n_good
+            for one in good:
+                assert one.startswith(b"200 ")
+                assert one.endswith(b"done\r\n0\r\n\r\n")
+            head, _, body = refused.partition(b"\r\n\r\n")
+            assert head.startswith(b"400 ")
+            assert json.loads(body)["error"]["code"] == "invalid_http"
+
+
+@pytest.mark.parametrize("about", ["TLS", "no host", "a chunk with 0x"])
+async def test_a_bad_request_leaves_the_stream_under_way_whole(about: str) -> None:
+    async with served() as running:
+        reader = await running.send(SLOW + GET)
+        while not running.app.n_begun:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        running.writers[-1].write(NONE[about])
+        await asyncio.sleep(0.05)
+        for _ in range(20):  # more of the kind, which nobody reads
+            running.writers[-1].write(NONE[about] + GET)
+            await asyncio.sleep(0)
+        running.app.go.set()
+        await answered(reader, 2)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
+        assert b"HTTP/1.1 " not in await until_cut(reader)
+        assert running.app.paths == ["/slow", "/"]
+
+
+async def test_a_body_that_turns_bad_ends_its_own_answer_only() -> None:
+    """Also one that has begun, into which no second answer is written."""
+    told: list[str] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        begins = scope["path"] == "/begins"
+        if begins:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+        while (message := await receive())["type"] == "http.request":
+            if not message["more_body"]:
+                break
+        told.append(message["type"])
+        if not begins:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    bad = b"3\r\nabc\r\nxyz\r\n"
+    async with served(application) as running:
+        head = post(CHUNKED, body=b"")
+        reader = await running.send(GET + head.replace(b" / ", b" /begins "))
+        await answered(reader, 1)
+        await reader.readuntil(b"begun\r\n")
+        running.writers[-1].write(bad)
+        assert await until_cut(reader) == b""
+        reader = await running.send(GET + head + bad)
+        await answered(reader, 1)
+        assert (await until_cut(reader)).startswith(b"HTTP/1.1 400 ")
+    # The last one waited for its turn, and never began.
+    assert told == ["http.request", "http.disconnect", "http.request"]
+
+
+async def test_a_client_that_leaves_is_noticed_by_all_its_requests() -> None:
+    left = asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        left.set()
+
+    async with served(application) as running:
+        await running.send(GET + GET)
+        await asyncio.sleep(0.02)
+        running.writers[-1].close()
+        async with asyncio.timeout(30.0):
+            await left.wait()
