@@ -132,7 +132,9 @@ PackedWriter::PackedWriter(const std::string& path, const std::string& key, size
     : file_(path), key_(key) {
   if (file_.room() < expected + kLeaveFree) {
     constexpr size_t kMB = 1'000'000;
-    file_.give_up("needs " + std::to_string(expected / kMB) + " MB and the file system has " +
+    file_.give_up("needs " + std::to_string(expected / kMB) + " MB, " +
+                  std::to_string(kLeaveFree / kMB) +
+                  " MB must stay free, and the file system has " +
                   std::to_string(file_.room() / kMB) + " MB left");
   }
   file_.write(bytes_of(Header{}));  // reserves space for the header, which commit() writes

@@ -9,9 +9,9 @@
 namespace pb {
 
 // Quantises `view` to `dtype`, which is q4_k, q5_k or q6_k. Writes the blocks of row after row:
-// (view.rows, view.cols / 256 * block_bytes(dtype)) bytes. Numbers that are not finite make blocks
-// that Backend::pack refuses. Throws kModelFormat if the number of columns is not a multiple of a
-// super-block.
+// (view.rows, view.cols / 256 * block_bytes(dtype)) bytes. Throws kModelFormat if the number of
+// columns is not a multiple of a super-block, and, with the element, for a number that is not
+// finite or is too large for the f16 scales of the blocks.
 void quantise_tensor(const TensorView& view, DType dtype, ThreadPool& pool, std::byte* to);
 
 }  // namespace pb

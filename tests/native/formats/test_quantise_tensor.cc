@@ -1,4 +1,7 @@
 // Matrices in super-blocks, of any layout.
+#include <limits>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -51,6 +54,28 @@ TEST(rows_that_are_no_whole_super_blocks_are_refused) {
   ThreadPool pool(1);
   std::vector<std::byte> made(1024);
   EXPECT_THROWS(ErrorCode::kModelFormat, quantise_tensor(view, DType::kQ4K, pool, made.data()));
+}
+
+TEST(a_number_that_no_scale_represents_is_named_with_its_place) {
+  for (const auto& [value, text] : {std::pair{std::numeric_limits<float>::infinity(), "inf"},
+                                    std::pair{-std::numeric_limits<float>::infinity(), "-inf"},
+                                    std::pair{std::numeric_limits<float>::quiet_NaN(), "nan"},
+                                    std::pair{65536.0f, "65536.000000"}}) {
+    std::vector<float> x = random(3 * 512);
+    x[2 * 512 + 300] = value;
+    const TensorView view{"w", x.data(), DType::kF32, 3, 512, 512, 1};
+    for (const DType dtype : {DType::kQ4K, DType::kQ5K, DType::kQ6K}) {
+      ThreadPool pool(2);
+      std::vector<std::byte> made(x.size() / kSuperBlock * block_bytes(dtype));
+      std::string problem;
+      try {
+        quantise_tensor(view, dtype, pool, made.data());
+      } catch (const Error& error) {
+        problem = error.what();
+      }
+      EXPECT(problem.starts_with(std::string("tensor 'w' holds ") + text + " at [2, 300]"));
+    }
+  }
 }
 
 PB_TEST_MAIN()
