@@ -213,7 +213,7 @@ void Sampler::penalise(const Sampling& sampling, std::span<const int32_t> histor
     return i < history.size() ? history[i] : appended[i - history.size()];
   };
   const auto index = [](int32_t token) { return static_cast<size_t>(token); };
-  const auto repetition = static_cast<float>(sampling.repetition_penalty);
+  const auto repetition = sampling.repetition_factor();
   if (repetition != 1.0f) {
     for (size_t i = 0; i < n_tokens; ++i) {
       const int32_t token = token_at(i);

@@ -2,6 +2,7 @@
 // pybatcher.SamplingParams; the seed and n_prompt are added for reproducible sampling.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -25,6 +26,12 @@ struct Sampling {
   int top_logprobs = 0;  // 0..kMaxLogprobs, if wants_logprobs
   uint64_t seed = 0;     // the random number depends on the seed and the token's position
   int n_prompt = 0;      // length of the prompt in tokens
+
+  // Returns repetition_penalty for arithmetic in f32, in which a smaller penalty than 1e-30 would
+  // divide scores to infinity.
+  float repetition_factor() const {
+    return std::max(static_cast<float>(repetition_penalty), 1e-30f);
+  }
 
   // Throws kInvalidRequest, naming the field, its value and its range.
   void validate(int vocab_size) const;

@@ -46,7 +46,7 @@ RowSampling scored_row(const SamplingRequest& request) {
 RowSampling sampled_row(const SamplingRequest& request) {
   const Sampling& s = *request.sampling;
   RowSampling row;
-  row.repetition_penalty = static_cast<float>(s.repetition_penalty);
+  row.repetition_penalty = s.repetition_factor();
   row.wants_logprobs = s.wants_logprobs ? 1 : 0;
   row.n_top = s.wants_logprobs ? s.top_logprobs : 0;
   if (s.temperature == 0.0) return row;
@@ -139,7 +139,7 @@ void SamplingPlanner::penalise(const SamplingRequest& request) {
     return i < request.history.size() ? request.history[i]
                                       : request.appended[i - request.history.size()];
   };
-  if (static_cast<float>(s.repetition_penalty) != 1.0f) {
+  if (s.repetition_factor() != 1.0f) {
     for (size_t i = 0; i < n; ++i) change(token_at(i)).is_seen = 1;
   }
   if (s.presence_penalty != 0.0 || s.frequency_penalty != 0.0) {

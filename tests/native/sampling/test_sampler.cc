@@ -205,6 +205,21 @@ TEST(penalties_count_what_they_should) {
   EXPECT_EQ(sampler.sample(negative, s, all, {}).token, 1);  // -1.9 of -3.8, -1.9, -2.85, -3
 }
 
+TEST(the_smallest_penalties_leave_scores_finite_and_in_order) {
+  Sampler sampler(4);
+  const std::vector<float> logits = {20.0f, 2.0f, 30.0f, 40.0f};
+  const std::vector<int32_t> tokens = {0, 1, 2};
+  for (const double penalty : {1e-30, 1e-39, 1e-45, 1e-300, 5e-324}) {
+    for (const double temperature : {0.0, 0.5}) {
+      Sampling s;
+      s.repetition_penalty = penalty;
+      s.temperature = temperature;
+      const Sample sample = sampler.sample(logits, s, tokens, {});
+      EXPECT_EQ(sample.token, 2);  // the first one among infinite scores would be 0
+    }
+  }
+}
+
 TEST(bias_and_bans) {
   Sampler sampler(4);
   const std::vector<float> logits = {2.0f, 1.9f, -1.0f, 1.0f};
