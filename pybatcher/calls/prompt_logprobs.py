@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..errors import InvalidRequestError
+from ..errors import InvalidRequestError, RequestTooLongError
 from ..errors.checks import REQUEST, plain_int
 from ..scheduling.plan import TopLogprobs
 from .arguments import check_top_logprobs, merge_params
@@ -62,7 +62,15 @@ async def complete_with_prompt(
     async def score() -> tuple[tuple[float | None, ...], tuple[TopLogprobs, ...] | None]:
         if len(tokens) < 2:
             return (None,), ((),) if n_top else None
-        (found,) = await ask(asked)
+        try:
+            (found,) = await ask(asked)
+        except RequestTooLongError as error:  # it counts without the first token, or the last
+            limit = str(error).find("; a sequence has ")
+            if limit < 0:
+                raise
+            raise RequestTooLongError(
+                f"prompt has {len(tokens)} tokens{str(error)[limit:]}", field="prompt"
+            ) from error
         return (None, *found.token_logprobs), ((), *found.top_logprobs) if n_top else None
 
     if plain_int(call.sampling.get("max_tokens")) == 0:

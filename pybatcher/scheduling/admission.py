@@ -52,8 +52,9 @@ class Admission:
             )
         if n_prompt + request.samples > kv.max_sequence_length:
             for_answer = ", one of which the answer needs" if request.samples else ""
+            n_tokens = n_prompt + bool(request.targets)  # the last target needs no position
             raise RequestTooLongError(
-                f"prompt has {n_prompt} tokens; a sequence has {kv.max_sequence_length} positions"
+                f"prompt has {n_tokens} tokens; a sequence has {kv.max_sequence_length} positions"
                 f"{for_answer}: {way_out(kv, 'shorten the prompt')}",
                 field="prompt",
             )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pybatcher import Batcher, BlockingBatcher, InvalidRequestError
+from pybatcher import Batcher, BlockingBatcher, InvalidRequestError, RequestTooLongError
 from pybatcher.testing import fake_batcher
 
 PROMPT = "Once upon a time"
@@ -94,3 +94,20 @@ def test_without_asyncio() -> None:
         assert batcher.generate(PROMPT, max_tokens=0, prompt_logprobs=1).prompt_top_logprobs
         assert repr(batcher) == "<BlockingBatcher over <Batcher of an open module: ready>>"
         assert repr(batcher.generate("x", max_tokens=2)).startswith("<Completion ")
+
+
+@pytest.mark.parametrize("n_tokens", [3000, 10_000])
+async def test_all_tokens_of_a_prompt_that_is_too_long_are_counted(n_tokens: int) -> None:
+    """Beyond the 8,192 that are read at most, and below."""
+    async with fake_batcher(n_ctx=2048) as batcher:
+        for prompt in ([65] * n_tokens, "A" * n_tokens):
+            ids = await batcher.tokenize(prompt)
+            for n_drawn in (0, 1):
+                with pytest.raises(
+                    RequestTooLongError,
+                    match=f"^prompt has {len(ids)} tok.*; a sequence has 2048 p",
+                ) as raised:
+                    await batcher.generate(prompt, max_tokens=n_drawn, prompt_logprobs=True)
+                assert raised.value.field == "prompt"
+        with pytest.raises(RequestTooLongError, match="prompt has 3000 tokens"):
+            await batcher.score([65] * 2000, [[65] * 1000])
