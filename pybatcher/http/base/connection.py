@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import zlib
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.types import Receive
 
+from ...errors.checks import short
 from .body_room import BodyRoom, TakenRoom
 from .http_error import HttpError
 
@@ -32,11 +34,15 @@ async def read_body(request: Request, most: int, room: BodyRoom) -> dict[str, An
     """Return the JSON object of a request's body.
 
     most: the limit on its bytes. room: the memory that the body occupies until it is parsed. Raises
-        HttpError if the body is larger, if there is no room, or if it is not a JSON object. Raises
-        ClientGoneError.
+        HttpError if the body is larger, also after decompression, if there is no room, or if it is
+        not a JSON object. Raises ClientGoneError.
     """
     with room.one() as taken:
         data = await read_bytes(request.headers, request.receive, most, taken)
+        coding = request.headers.get("content-encoding", "identity").strip().lower()
+        if coding not in ("", "identity"):
+            data = await asyncio.to_thread(_decoded, data, coding, most)
+            taken.take(len(data))
         try:
             body = _parsed(data) if len(data) <= _SMALL else await asyncio.to_thread(_parsed, data)
         except (ValueError, RecursionError) as error:
@@ -44,6 +50,30 @@ async def read_body(request: Request, most: int, room: BodyRoom) -> dict[str, An
     if not isinstance(body, dict):
         raise HttpError(400, "the body must be a JSON object", code="invalid_json")
     return body
+
+
+def _decoded(data: bytes, coding: str, most: int) -> bytes:
+    """Return a compressed body as it was before, of at most `most` bytes. Raises HttpError."""
+    if coding not in ("gzip", "x-gzip", "deflate"):
+        raise HttpError(
+            415,
+            f"content-encoding is {short(coding)}; it must be gzip, deflate or identity",
+            code="unsupported_encoding",
+            param="content-encoding",
+            headers={"accept-encoding": "gzip, deflate"},
+        )
+    reading = zlib.decompressobj(zlib.MAX_WBITS | 32)  # detects the headers of gzip and of zlib
+    try:
+        decoded = reading.decompress(data, most + 1)
+    except zlib.error as error:
+        message = f"the body is not compressed with {coding}: {error}"
+        raise HttpError(400, message, code="invalid_encoding", param="content-encoding") from None
+    if len(decoded) > most:
+        raise _too_large(most)
+    if not reading.eof or reading.unused_data:
+        message = f"the body is not one complete stream of {coding}"
+        raise HttpError(400, message, code="invalid_encoding", param="content-encoding")
+    return decoded
 
 
 def _parsed(data: bytes) -> Any:

@@ -19,6 +19,7 @@ __all__ = [
     "read_streaming",
     "read_text",
     "renamed_fields",
+    "unsupported",
 ]
 
 ANY_LENGTH = 2**31 - 1
@@ -40,6 +41,12 @@ def bad(param: str, value: object, wanted: str) -> HttpError:
     """Return the error for a value that is not `wanted`."""
     message = f"{param} is {short(value)}; it must be {wanted}"
     return HttpError(400, message, code="invalid_value", param=param)
+
+
+def unsupported(param: str, advice: str) -> HttpError:
+    """Return the error for a field that this server does not support."""
+    message = f"{param} is not supported: {advice}"
+    return HttpError(400, message, code="unsupported_parameter", param=param)
 
 
 def read_flag(body: Mapping[str, Any], name: str, default: bool, within: str = "") -> bool:

@@ -19,6 +19,7 @@ from ..base.sampling_fields import (
     read_streaming,
     read_text,
     renamed_fields,
+    unsupported,
 )
 from ..base.token_texts import TokenTexts
 from ..base.turns import check_count
@@ -77,8 +78,9 @@ def template_options(options: Mapping[str, Any]) -> Any:
 
 def read_chat(body: Mapping[str, Any]) -> ChatAsked:
     """Read the body of a request. Ignores unknown keys. Raises HttpError."""
+    _refuse_others(body)
     options = read_sampling(body)
-    names = {**renamed_fields(body), "logprobs": "top_logprobs"}
+    names = {**renamed_fields(body), "logprobs": "top_logprobs", "prompt": "messages"}
     most = body.get("max_tokens")
     if body.get("max_completion_tokens") is not None:
         most, names["max_tokens"] = body["max_completion_tokens"], "max_completion_tokens"
@@ -100,6 +102,20 @@ def read_chat(body: Mapping[str, Any]) -> ChatAsked:
     return ChatAsked(read_messages(body.get("messages")), options, *streaming, names)
 
 
+def _refuse_others(body: Mapping[str, Any]) -> None:
+    """Raise HttpError for fields that would change the answer and have no effect here."""
+    if body.get("functions"):
+        raise unsupported("functions", "send tools")
+    if body.get("function_call") not in (None, "none", "auto"):
+        raise unsupported("function_call", "send tools and tool_choice")
+    if read_flag(body, "continue_final_message", False):
+        advice = "a chat begins a new turn of the assistant; continue the text by /v1/completions"
+        raise unsupported("continue_final_message", advice)
+    if not read_flag(body, "add_generation_prompt", True):
+        advice = "a chat ends where the assistant's turn begins; leave it out"
+        raise unsupported("add_generation_prompt", advice)
+
+
 def read_messages(messages: object) -> list[dict[str, Any]]:
     """Return messages in the form of chat templates: developers are the system, parts are texts."""
     if not isinstance(messages, list) or not messages:
@@ -112,6 +128,8 @@ def _message(message: object, where: str) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise bad(where, message, "a map with role and content")
     read = {key: value for key, value in message.items() if value is not None or key == "content"}
+    if "function_call" in read:
+        raise unsupported(f"{where}.function_call", "send tool_calls")
     if read.get("role") == "developer":
         read["role"] = "system"
     if read.get("role") != "assistant" and read.get("content") is None:
@@ -264,13 +282,16 @@ def _logprobs(logprobs: Sequence[TokenLogprob] | None, texts: TokenTexts) -> dic
 
 
 class RunningUsage:
-    """Adds `usage` to the chunks of a stream (`stream_options.continuous_usage_stats`).
+    """Adds `usage` to the chunks of a stream that come before the last one.
 
-    n_prompt: the tokens of all prompts; None: the client does not want usage. The usage is that of
-        all samples together. Only the last chunk has the number of cached tokens.
+    n_prompt: the tokens of all prompts, for `stream_options.continuous_usage_stats`; None: the
+        usage of these chunks is null. The usage is that of all samples together. Only the last
+        chunk has the number of cached tokens.
+    is_asked: False leaves chunks without usage.
     """
 
-    def __init__(self, n_prompt: int | None) -> None:
+    def __init__(self, n_prompt: int | None, *, is_asked: bool) -> None:
+        self._is_asked = is_asked
         self._n_prompt = n_prompt
         self._n_drawn = 0
 
@@ -278,8 +299,11 @@ class RunningUsage:
         self, chunks: Iterable[dict[str, Any]], pieces: Iterable[Piece]
     ) -> Iterator[dict[str, Any]]:
         """Return the chunks of these pieces, with the usage so far."""
-        if self._n_prompt is None:
+        if not self._is_asked:
             yield from chunks
+            return
+        if self._n_prompt is None:
+            yield from ({**chunk, "usage": None} for chunk in chunks)
             return
         self._n_drawn += sum(len(piece.token_ids) for piece in pieces)
         usage = {

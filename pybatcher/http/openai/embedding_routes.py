@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse
 from ..base.connection import unless_gone
 from ..base.context import Context
 from ..base.field_names import fields_named, text_names
+from ..base.sampling_fields import read_flag
 from .embeddings import (
     embeddings_body,
     pairs_body,
@@ -54,12 +55,14 @@ async def rerank(context: Context, request: Request) -> Any:
     body = await context.body(request)
     name, batcher = context.models.find(body.get("model"))
     query, documents, top = read_rank(body)
+    with_documents = read_flag(body, "return_documents", True)
     options = context.options(request)
     with fields_named(lambda: text_names({"query": query, "documents": documents})):
         made = await unless_gone(request, batcher.embed([query, *documents], **options))
     scores = similarities([made[0]] * len(documents), made[1:])
     head = context.head("rerank", "list", name)
-    return JSONResponse(ranked_body(documents, scores, top, made, head))
+    ranked = ranked_body(documents, scores, top, made, head, with_documents=with_documents)
+    return JSONResponse(ranked)
 
 
 ROUTES = [

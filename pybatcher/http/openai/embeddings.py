@@ -104,13 +104,18 @@ def ranked_body(
     top: int,
     made: Sequence[Embedding],
     head: Mapping[str, Any],
+    *,
+    with_documents: bool = True,
 ) -> dict[str, Any]:
-    """Return the body of a response with documents by descending score. Ties keep their order."""
+    """Return the body of a response with documents by descending score. Ties keep their order.
+
+    with_documents: False leaves out the texts of the documents.
+    """
     order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:top]
-    results = [
-        {"index": i, "document": {"text": documents[i]}, "relevance_score": scores[i]}
-        for i in order
-    ]
+    results: list[dict[str, Any]] = []
+    for i in order:
+        document = {"document": {"text": documents[i]}} if with_documents else {}
+        results.append({"index": i, **document, "relevance_score": scores[i]})
     return {**head, "results": results, "usage": _usage(made)}
 
 

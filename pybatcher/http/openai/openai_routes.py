@@ -73,7 +73,9 @@ async def _chat(
         n_prompt = len(await unless_gone(request, asking))
     stream = batcher.stream_chat(asked.messages, **options)
     head = context.head("chatcmpl", "chat.completion.chunk", name)
-    events = _chat_events(stream, asked, RunningUsage(n_prompt), texts, head)
+    events = _chat_events(
+        stream, asked, RunningUsage(n_prompt, is_asked=asked.include_usage), texts, head
+    )
     return await EventStream(events, named_error(asked.names), source=stream).begun(request)
 
 
@@ -118,7 +120,8 @@ async def _complete(
     scores = asked.prompt_logprobs
     if asked.stream:
         head = context.head("cmpl", "text_completion", name)
-        usage = RunningUsage(sum(map(len, prompts)) if counts else None)
+        n_prompt = sum(map(len, prompts)) if counts else None
+        usage = RunningUsage(n_prompt, is_asked=asked.include_usage)
         made: dict[int, Completion] = {}
         steps = steps_of_several(batcher, prompts if asked.is_drawn else [], options, made)
         echoing = partial(_echoes, batcher, prompts, asked, options, texts, head)

@@ -15,6 +15,7 @@ from ..base.sampling_fields import (
     read_sampling,
     read_text,
     renamed_fields,
+    unsupported,
 )
 from .responses_input import read_input
 
@@ -27,6 +28,7 @@ _OTHERS = ("n", "response_format")  # fields of the other APIs, which this API i
 _STATE = ("previous_response_id", "conversation", "prompt")
 _NAMES = {
     "messages": "input",
+    "prompt": "input",
     "max_tokens": "max_output_tokens",
     "logprobs": "top_logprobs",
     "reasoning_effort": "reasoning.effort",
@@ -113,9 +115,9 @@ def _refuse_state(body: Mapping[str, Any]) -> None:
     """Raise HttpError if a request refers to state of an earlier one."""
     for name in _STATE:
         if body.get(name) is not None:
-            raise _unsupported(name, "this server keeps nothing; send all items as input")
+            raise unsupported(name, "this server keeps nothing; send all items as input")
     if read_flag(body, "background", False):
-        raise _unsupported("background", "this server answers at once; leave it out or use stream")
+        raise unsupported("background", "this server answers at once; leave it out or use stream")
     read_flag(body, "store", False)
     truncation = body.get("truncation")
     if truncation not in (None, "disabled", "auto"):
@@ -123,11 +125,6 @@ def _refuse_state(body: Mapping[str, Any]) -> None:
     options = body.get("stream_options")
     if options is not None and not isinstance(options, dict):
         raise bad("stream_options", options, "a map")
-
-
-def _unsupported(name: str, advice: str) -> HttpError:
-    message = f"{name} is not supported: {advice}"
-    return HttpError(400, message, code="unsupported_parameter", param=name)
 
 
 def _whole(body: Mapping[str, Any], name: str, low: int, high: int) -> int | None:

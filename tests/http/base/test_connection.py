@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
+import zlib
 from typing import Any
 
 import pytest
@@ -109,3 +111,35 @@ async def test_a_body_has_so_many_values(body: bytes, is_taken: bool) -> None:
             await read_body(asked, 2**24, room)
         assert caught.value.status == 413
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("coding", ["gzip", "x-gzip", "GZIP", "deflate", "identity", ""])
+async def test_a_compressed_body_is_read(coding: str) -> None:
+    data = b'{"a": 1}'
+    if "gzip" in coding.lower():
+        data = gzip.compress(data)
+    elif coding == "deflate":
+        data = zlib.compress(data)
+    found = await read_body(request(part(data), content_encoding=coding), 100, ROOM)
+    assert found == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("coding", "data", "status"),
+    [
+        ("br", b"x", 415),
+        ("zstd", b"x", 415),
+        ("gzip, gzip", b"x", 415),
+        ("gzip", b"{}", 400),
+        ("gzip", gzip.compress(b"{}")[:-1], 400),
+        ("gzip", gzip.compress(b"{}") + b"x", 400),
+        ("gzip", gzip.compress(b" " * 10**6), 413),
+    ],
+)
+async def test_a_compressed_body_that_cannot_be_read(coding: str, data: bytes, status: int) -> None:
+    with pytest.raises(HttpError) as raised:
+        await read_body(request(part(data), content_encoding=coding), 10**5, ROOM)
+    assert raised.value.status == status
+    if status != 413:
+        assert raised.value.param == "content-encoding"
+    assert ("accept-encoding" in raised.value.headers) == (status == 415)

@@ -152,3 +152,40 @@ def test_calls_come_as_deltas() -> None:
     assert chunk["choices"][0]["delta"] == {
         "tool_calls": [{"index": 2, "function": {"arguments": "x"}}]
     }
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"functions": [{"name": "f", "parameters": {}}]}, "functions"),
+        ({"function_call": {"name": "f"}}, "function_call"),
+        (
+            {"continue_final_message": True, "add_generation_prompt": False},
+            "continue_final_message",
+        ),
+        ({"add_generation_prompt": False}, "add_generation_prompt"),
+        ({"add_generation_prompt": 1}, "add_generation_prompt"),
+        (
+            {"messages": [*MESSAGES, {"role": "assistant", "function_call": {"name": "f"}}]},
+            "messages[1].function_call",
+        ),
+    ],
+)
+def test_fields_that_would_change_the_answer_are_not_ignored(
+    fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(HttpError) as raised:
+        read_chat({"messages": MESSAGES, **fields})
+    assert (raised.value.status, raised.value.param) == (400, param)
+
+
+def test_fields_that_change_nothing_are_taken() -> None:
+    read_chat(
+        {
+            "messages": [*MESSAGES, {"role": "assistant", "content": "a", "function_call": None}],
+            "functions": [],
+            "function_call": "none",
+            "continue_final_message": False,
+            "add_generation_prompt": True,
+        }
+    )

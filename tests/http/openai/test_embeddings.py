@@ -40,6 +40,9 @@ def test_cosines_and_ranks() -> None:
     assert similarities([one, one], [other, third]) == pytest.approx([0.0, 1.0])
     ranked = ranked_body(["a", "b", "c"], [0.5, 0.9, 0.9], 2, [one], {})
     assert [result["index"] for result in ranked["results"]] == [1, 2]
+    assert ranked["results"][0]["document"] == {"text": "b"}
+    short = ranked_body(["a"], [0.5], 1, [one], {}, with_documents=False)
+    assert short["results"] == [{"index": 0, "relevance_score": 0.5}]
 
 
 def test_lists_of_pairs() -> None:

@@ -52,7 +52,15 @@ async def test_counts_grow_to_those_of_the_end(path: str, asked: dict[str, Any])
 @pytest.mark.parametrize(
     "options", [{"continuous_usage_stats": True}, {"include_usage": True}, None]
 )
-async def test_there_are_none_unless_both_are_asked_for(options: Any) -> None:
-    *chunks, last = await chunks_of("/v1/completions", prompt="Once", stream_options=options)
-    assert all("usage" not in chunk for chunk in chunks)
-    assert ("usage" in last) == bool(options and options.get("include_usage"))
+async def test_counts_are_null_or_absent_unless_both_are_asked_for(options: Any) -> None:
+    """OpenAI: if the usage is included, all other chunks have it too, with the value null."""
+    messages = [{"role": "user", "content": "Once"}]
+    is_asked = bool(options and options.get("include_usage"))
+    for path, asked in (
+        ("/v1/completions", {"prompt": "Once"}),
+        ("/v1/completions", {"prompt": ["Once", "upon"], "echo": True}),
+        ("/v1/chat/completions", {"messages": messages}),
+    ):
+        *chunks, last = await chunks_of(path, **asked, stream_options=options)
+        assert all(chunk.get("usage", 5) is (None if is_asked else 5) for chunk in chunks)
+        assert bool(last.get("usage")) == is_asked
