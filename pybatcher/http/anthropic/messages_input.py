@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from ..base.forms import refuse_unknown_forms
 from ..base.http_error import HttpError
 from ..base.sampling_fields import as_recommended, bad, read_text
 from ..base.turns import check_count, joined_turn, lines
@@ -65,6 +66,7 @@ def read_request(body: Mapping[str, Any], betas: str = "") -> MessagesAsked:
     Only shapes that are specific to this API are checked here; the call checks everything else.
     betas: the value of the header anthropic-beta.
     """
+    refuse_unknown_forms(body, ("output_config", "output_format"), "output_config.format")
     conversation = read_conversation(body)
     if conversation.messages[-1]["role"] == "assistant":
         raise HttpError(

@@ -21,6 +21,7 @@ from ...errors import (
     QueueFullError,
     RequestTooLongError,
 )
+from ...errors.checks import short
 
 __all__ = [
     "HttpError",
@@ -90,6 +91,12 @@ class HttpError(Exception):
                 "code": self.code,
             }
         }
+
+
+def bad(param: str, value: object, wanted: str) -> HttpError:
+    """Return the error for a value that is not `wanted`."""
+    message = f"{param} is {short(value)}; it must be {wanted}"
+    return HttpError(400, message, code="invalid_value", param=param)
 
 
 def is_anthropic(scope: Mapping[str, Any]) -> bool:

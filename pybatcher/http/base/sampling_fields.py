@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from ...errors.checks import short
 from ...params import SamplingParams, left_to_model
-from .http_error import HttpError
+from ...params.structured_output import STRUCTURED_OUTPUT_FIELDS
+from .forms import read_forms
+from .http_error import HttpError, bad
 
 __all__ = [
     "ANY_LENGTH",
@@ -26,21 +27,8 @@ ANY_LENGTH = 2**31 - 1
 """No limit below the last position of a sequence."""
 
 _MOST_TOKENS = 2**14
-_OTHERS = {"logprobs", "max_tokens", "of_model"}
+_OTHERS = {"logprobs", "max_tokens", "of_model", *STRUCTURED_OUTPUT_FIELDS}
 _OWN = frozenset(field.name for field in fields(SamplingParams)) - _OTHERS
-_RENAMED = {
-    "guided_json": "json_schema",
-    "guided_regex": "regex",
-    "guided_choice": "choices",
-    "guided_grammar": "grammar",
-}
-_SCHEMA = "response_format.json_schema.schema"
-
-
-def bad(param: str, value: object, wanted: str) -> HttpError:
-    """Return the error for a value that is not `wanted`."""
-    message = f"{param} is {short(value)}; it must be {wanted}"
-    return HttpError(400, message, code="invalid_value", param=param)
 
 
 def unsupported(param: str, advice: str) -> HttpError:
@@ -73,15 +61,16 @@ def read_text(value: object, where: str, *, may_be_empty: bool = True) -> str:
     return value
 
 
-def read_sampling(body: Mapping[str, Any]) -> dict[str, Any]:
+def read_sampling(
+    body: Mapping[str, Any], *, format_field: str = "response_format"
+) -> dict[str, Any]:
     """Return the sampling options of a body, and the options that every request has.
 
     Null is the same as a missing field. Only shapes that are specific to HTTP are checked here; the
-    call checks everything else.
+    call checks everything else. format_field: the API's field for the form of the output.
     """
     options: dict[str, Any] = {}
     for name, value in body.items():
-        name = _RENAMED.get(name, name)
         if value is not None and (name in _OWN or name == "priority"):
             options[name] = value
     for name in ("logit_bias", "stop_token_ids"):
@@ -90,9 +79,8 @@ def read_sampling(body: Mapping[str, Any]) -> dict[str, Any]:
             raise HttpError(400, message, code="invalid_value", param=name)
     if "logit_bias" in options:
         options["logit_bias"] = _logit_bias(options["logit_bias"])
-    if body.get("response_format") is not None:
-        options |= _response_format(body["response_format"])
-    return as_recommended(options)
+    forms, _ = read_forms(body, format_field=format_field)
+    return as_recommended(options | forms)
 
 
 def as_recommended(options: dict[str, Any]) -> dict[str, Any]:
@@ -103,12 +91,12 @@ def as_recommended(options: dict[str, Any]) -> dict[str, Any]:
     return {"temperature": 1.0, **options, "of_model": left_to_model(options)}
 
 
-def renamed_fields(body: Mapping[str, Any]) -> dict[str, str]:
+def renamed_fields(
+    body: Mapping[str, Any], *, format_field: str = "response_format"
+) -> dict[str, str]:
     """Return the fields of a body that have another name in the calls, by that name."""
-    names = {name: own for own, name in _RENAMED.items() if body.get(own) is not None}
-    if body.get("response_format") is not None:
-        names |= {"json_object": "response_format", "json_schema": _SCHEMA}
-    return names
+    _, names = read_forms(body, format_field=format_field)
+    return {option: name for option, name in names.items() if option != name}
 
 
 def read_streaming(body: Mapping[str, Any]) -> tuple[bool, bool, bool]:
@@ -135,19 +123,3 @@ def _logit_bias(value: object) -> dict[int, Any]:
             raise bad("logit_bias", key, wanted)
         biases[int(key)] = bias
     return biases
-
-
-def _response_format(value: object) -> dict[str, Any]:
-    wanted = "{'type': 'text' | 'json_object' | 'json_schema', ...}"
-    kind = value.get("type") if isinstance(value, dict) else None
-    if kind == "text":
-        return {}
-    if kind == "json_object":
-        return {"json_object": True}
-    if kind == "json_schema" and isinstance(value, dict):
-        described = value.get("json_schema", value)
-        schema = described.get("schema") if isinstance(described, dict) else None
-        if not isinstance(schema, dict):
-            raise bad(_SCHEMA, schema, "a JSON schema")
-        return {"json_schema": schema}
-    raise bad("response_format", value, wanted)

@@ -24,7 +24,8 @@ __all__ = ["ResponseAsked", "read_response", "told_error"]
 _LOGPROBS = "message.output_text.logprobs"
 _MOST_TOP = 20
 _MOST_METADATA = 16
-_OTHERS = ("n", "response_format")  # fields of the other APIs, which this API ignores as unknown
+_OTHERS = ("n",)  # fields of the other APIs, which this API ignores as unknown
+_FORMAT = "text.format"
 _STATE = ("previous_response_id", "conversation", "prompt")
 _NAMES = {
     "messages": "input",
@@ -60,7 +61,7 @@ def read_response(body: Mapping[str, Any]) -> ResponseAsked:
     _refuse_state(body)
     messages = read_input(body.get("input"), body.get("instructions"))
     own = {key: body[key] for key in body if key not in _OTHERS}
-    options = read_sampling(own)
+    options = read_sampling(own, format_field=_FORMAT)
     most = _whole(body, "max_output_tokens", 1, ANY_LENGTH)
     options["max_tokens"] = ANY_LENGTH if most is None else most
     logprobs = _logprobs(body)
@@ -74,7 +75,6 @@ def read_response(body: Mapping[str, Any]) -> ResponseAsked:
     tools = _tools(body.get("tools"), "tools")
     choice = _tool_choice(body.get("tool_choice"))
     parallel = read_flag(body, "parallel_tool_calls", True)
-    options |= form
     if tools:
         options |= {"tools": tools, "parallel_tool_calls": parallel}
     if choice is not None and (tools or choice not in ("auto", "none")):
@@ -92,7 +92,12 @@ def read_response(body: Mapping[str, Any]) -> ResponseAsked:
         "top_logprobs": logprobs or 0,
         "top_p": own.get("top_p"),
     }
-    names = {**_NAMES, **renamed_fields(own), **dict.fromkeys(form, "text.format")}
+    names = {**_NAMES, **renamed_fields(own, format_field=_FORMAT)}
+    for option in form:
+        if option in options:
+            raise bad(_FORMAT, text, f"left out, because {names.get(option, option)} is given")
+        names[option] = _FORMAT
+    options |= form
     names |= _names_of_tools(body.get("tools"))
     return ResponseAsked(messages, options, read_flag(body, "stream", False), told, names)
 
@@ -158,6 +163,8 @@ def _format(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     if kind == "text":
         return {}, {"type": "text"}
     if kind == "json_object":
+        if given.get("schema") is not None:
+            raise bad("text.format.type", kind, "'json_schema', if there is a schema")
         return {"json_object": True}, {"type": "json_object"}
     if kind != "json_schema":
         raise bad("text.format", given, "{'type': 'text' | 'json_object' | 'json_schema', ...}")
