@@ -164,15 +164,15 @@ class CallReader:
             return await self.prompts.read(content, before=self.before_texts, any_length=True)
         return await self._chat_tokens(content, await self._chat(settings), any_length=True)
 
-    async def read(self, call: Call, params: SamplingParams) -> ReadCall:
+    async def read(self, call: Call, params: SamplingParams, tenant: str = "") -> ReadCall:
         """Return the prompt of a call, its structured output, its end tokens and its response
-        reader.
+        reader. tenant: the name under which the call takes turns with others.
         """
         if call.chat is None:
-            prompt = await self.prompts.read(call.content, before=self.before_texts)
+            prompt = await self.prompts.read(call.content, before=self.before_texts, tenant=tenant)
             return prompt, params.form, self._end_token_ids(params, params.form), None
         chat = await self._chat(call.chat)
-        prompt = await self._chat_tokens(call.content, chat)
+        prompt = await self._chat_tokens(call.content, chat, tenant)
         in_reasoning = self._chats.begins_inside_reasoning(prompt)
         read_form = partial(self._chats.form, chat, params.form, in_reasoning)
         form = await self._aside(read_form, bool(chat.tools) or params.form is not None)
@@ -190,7 +190,7 @@ class CallReader:
         return await asyncio.to_thread(function) if is_slow else function()
 
     async def _chat_tokens(
-        self, content: object, chat: Chat, *, any_length: bool = False
+        self, content: object, chat: Chat, tenant: str = "", *, any_length: bool = False
     ) -> tuple[int, ...]:
         if are_token_ids(content):  # the chat was rendered before
             return await self.prompts.read_ids(content, field="messages", any_length=any_length)
@@ -200,6 +200,7 @@ class CallReader:
         return await self.prompts.read_chat(
             content,
             tools=chat.rendered_tools(),
+            tenant=tenant,
             variables=chat.variables,
             any_length=any_length,
         )

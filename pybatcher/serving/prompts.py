@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from ..errors import InvalidRequestError, RequestTooLongError
 from ..errors.checks import REQUEST, plain_int, plain_text, short, type_name
 from ..text import ChatTemplate, Tokenizer
+from .fair_slots import FairSlots
 
 __all__ = ["PromptReader", "check_messages"]
 
@@ -20,7 +21,8 @@ _T = TypeVar("_T")
 
 _SHORT_TEXT = 1024  # characters; tokenised in well under a millisecond
 _SLICE = 8192  # token ids that are checked in one turn of the loop
-_AT_A_TIME = 2  # long texts and chats at a time; each takes a thread and some megabytes
+_AT_A_TIME = 4  # long texts and chats at a time; each takes a thread and some megabytes
+_MOST_EACH = 2  # ... of one tenant
 _LISTS_AT_ONCE = 256  # lists of token ids that are checked in one turn of the loop
 _MOST_TOKEN_IDS = 2**20  # in one `detokenize` or `tokenize`
 _MOST_MESSAGES = 2**16
@@ -68,7 +70,7 @@ class PromptReader:
         self._most_ids = max(n_positions, _SLICE)
         self._most_counted = max(n_positions, _MOST_TOKEN_IDS)
         self._advice = advice
-        self._slots = asyncio.Semaphore(_AT_A_TIME)
+        self._slots = FairSlots(_AT_A_TIME, _MOST_EACH)
 
     async def read(
         self,
@@ -78,6 +80,7 @@ class PromptReader:
         field: str = "prompt",
         add_special_tokens: bool = True,
         any_length: bool = False,
+        tenant: str = "",
     ) -> tuple[int, ...]:
         """Return the prompt's token ids, at least one.
 
@@ -101,7 +104,7 @@ class PromptReader:
             )
         with_special = add_special_tokens and not before
         tokens = before + await self._encode(
-            text, field, add_special_tokens=with_special, any_length=any_length
+            text, field, tenant=tenant, add_special_tokens=with_special, any_length=any_length
         )
         if not tokens:
             raise InvalidRequestError(
@@ -136,12 +139,14 @@ class PromptReader:
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
         any_length: bool = False,
+        tenant: str = "",
     ) -> tuple[int, ...]:
         """Return the token ids of a chat, up to where the assistant's turn begins.
 
-        tools, variables: as in `ChatTemplate.render`. any_length: as in `read`.
+        tools, variables: as in `ChatTemplate.render`. any_length, tenant: as in `read`.
 
-        Rendering runs a program that came with the model, so it always runs on another thread.
+        Rendering runs a program that came with the model, so it always runs on another thread, and
+        ends when the caller waits no longer.
         Raises InvalidRequestError for malformed messages, RequestTooLongError for more text than a
         sequence has room for, ModelFormatError for a broken template.
         """
@@ -151,9 +156,9 @@ class PromptReader:
         if n_characters > self._n_positions and not any_length:
             await self._check_length("messages", n_characters)
         render = partial(self._chat_template.render, checked, tools=tools, variables=variables)
-        text = await self._on_thread(lambda _: render())
+        text = await self._on_thread(lambda is_wanted: render(goes_on=is_wanted), tenant)
         tokens = await self._encode(
-            text, "messages", add_special_tokens=False, any_length=any_length
+            text, "messages", tenant=tenant, add_special_tokens=False, any_length=any_length
         )
         if not tokens:
             raise InvalidRequestError(
@@ -216,7 +221,7 @@ class PromptReader:
         return tokens
 
     async def _encode(
-        self, text: str, field: str, *, add_special_tokens: bool, any_length: bool
+        self, text: str, field: str, *, tenant: str, add_special_tokens: bool, any_length: bool
     ) -> tuple[int, ...]:
         if len(text) <= _SHORT_TEXT:
             REQUEST.unicode(field, text)
@@ -233,7 +238,7 @@ class PromptReader:
                 goes_on=lambda n_tokens: n_tokens <= most and is_wanted(),
             )
 
-        tokens = await self._on_thread(encode)
+        tokens = await self._on_thread(encode, tenant)
         if len(tokens) > most:
             raise self._too_long(field, f"has {len(tokens)} tokens or more")
         return tokens
@@ -253,28 +258,28 @@ class PromptReader:
             field=field,
         )
 
-    async def _on_thread(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
+    async def _on_thread(self, work: Callable[[Callable[[], bool]], _T], tenant: str = "") -> _T:
         """Run `work` on another thread, a few at a time.
 
         work: called with a function that returns whether the caller still waits for the result.
         """
-        await self._slots.acquire()
+        await self._slots.acquire(tenant)
         is_wanted = True
         try:
             running = asyncio.get_running_loop().run_in_executor(
                 None, lambda: work(lambda: is_wanted)
             )
         except BaseException:
-            self._slots.release()
+            self._slots.release(tenant)
             raise
-        running.add_done_callback(self._release_slot)
+        running.add_done_callback(partial(self._release_slot, tenant))
         try:
             return await asyncio.shield(running)
         finally:
             is_wanted = False
 
-    def _release_slot(self, running: asyncio.Future[Any]) -> None:
-        self._slots.release()
+    def _release_slot(self, tenant: str, running: asyncio.Future[Any]) -> None:
+        self._slots.release(tenant)
         if not running.cancelled():
             # without this call asyncio logs an exception that was never retrieved, if the caller is
             # gone

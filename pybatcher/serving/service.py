@@ -6,7 +6,8 @@ import asyncio
 import math
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -123,22 +124,14 @@ class Service(RunningService):
             raise self._runtime.only_embeds()
         submitted, common = self._check(call)
         params = self._reader.params(call)
-        deadline = common["deadline"]
-        left = None if deadline is None else min(deadline - submitted, _LONGEST_TIMER)
-        try:
-            async with asyncio.timeout(left):
-                output = await self._reader.output(call, params)
-                prompt, form, end_token_ids, respond = await self._reader.read(call, params)
-                if params.n > 1:
-                    check_samples(params.n, len(prompt), self._config)
-                tenant = f"{call.tenant}\n{call.namespace}"
-                matchers = await self._reader.matchers(form, params.n, output, tenant)
-                stops = await self._reader.stops(params)
-        except TimeoutError:
-            raise DeadlineExceededError(
-                f"the call was not read within {left:g} s (timeout): its prompt, template or form "
-                "takes longer; raise timeout, or make them simpler"
-            ) from None
+        tenant = f"{call.tenant}\n{call.namespace}"
+        async with _reading(submitted, common["deadline"]):
+            output = await self._reader.output(call, params)
+            prompt, form, end_token_ids, respond = await self._reader.read(call, params, tenant)
+            if params.n > 1:
+                check_samples(params.n, len(prompt), self._config)
+            matchers = await self._reader.matchers(form, params.n, output, tenant)
+            stops = await self._reader.stops(params)
         seed = secrets.randbits(64) if params.seed is None else params.seed
         request_ids = self._new_ids(params.n)
         reply.expect(params.n)
@@ -209,13 +202,20 @@ class Service(RunningService):
         if not self._runtime.generates:
             raise self._runtime.only_embeds()
         submitted, common = self._check(question)
-        begin = await self._reader.prompts.read(question.prompt, before=self._reader.before_texts)
+        deadline, tenant = common["deadline"], f"{question.tenant}\n{question.namespace}"
+        async with _reading(submitted, deadline):
+            begin = await self._reader.prompts.read(
+                question.prompt, before=self._reader.before_texts, tenant=tenant
+            )
         continuations = check_several("continuations", question.continuations)
         common["n_top"] = check_top_logprobs("top_logprobs", question.top_logprobs)
 
         async def request(i: int) -> Request:
             one, field = continuations[i], f"continuations[{i}]"
-            tokens = await self._reader.prompts.read(one, before=begin, field=field)
+            async with _reading(self._clock(), deadline):
+                tokens = await self._reader.prompts.read(
+                    one, before=begin, field=field, tenant=tenant
+                )
             asked = tokens[len(begin) :] if isinstance(one, str) else tokens
             return Request(request_id=0, **common, prompt=(begin + asked)[:-1], targets=asked)
 
@@ -231,9 +231,13 @@ class Service(RunningService):
         own = self._runtime.embedding if pooling is None else EmbeddingDefaults(pooling)
         common |= {"pooling": own.pooling, "takes_whole": self._runtime.is_encoder}
         texts = check_several("texts", question.texts)
+        deadline, tenant = common["deadline"], f"{question.tenant}\n{question.namespace}"
 
         async def request(i: int) -> Request:
-            prompt = await self._reader.prompts.read(texts[i], field=f"texts[{i}]")
+            async with _reading(self._clock(), deadline):
+                prompt = await self._reader.prompts.read(
+                    texts[i], field=f"texts[{i}]", tenant=tenant
+                )
             return Request(request_id=0, **common, prompt=prompt)
 
         return await self._answer_each(
@@ -275,7 +279,10 @@ class Service(RunningService):
         name = None if question.name is None else check_prefix_name(question.name)
         namespace = check_namespace(question.namespace)
         tokens = await self._reader.prompts.read(
-            question.prefix, before=self._reader.before_texts, field="prefix"
+            question.prefix,
+            before=self._reader.before_texts,
+            field="prefix",
+            tenant=f"\n{question.namespace}",
         )
         self._coordinator.check_open()
         message = HoldPrefix(tokens, name, namespace, self._loop.create_future())
@@ -409,6 +416,20 @@ class Service(RunningService):
                 f"the batcher runs in process {self._pid} and this is a fork of it, without its "
                 "threads; make a batcher in each process, after the fork"
             )
+
+
+@asynccontextmanager
+async def _reading(submitted: float, deadline: float | None) -> AsyncIterator[None]:
+    """Keep a call's deadline while it is read. Raises DeadlineExceededError."""
+    left = None if deadline is None else min(deadline - submitted, _LONGEST_TIMER)
+    try:
+        async with asyncio.timeout(left):
+            yield
+    except TimeoutError:
+        raise DeadlineExceededError(
+            f"the call was not read within {left:g} s (timeout): its prompt, template or form "
+            "takes longer; raise timeout, or make them simpler"
+        ) from None
 
 
 _LONGEST_TIMER = 1e8

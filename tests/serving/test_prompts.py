@@ -15,6 +15,7 @@ from batcher_helpers import PATIENCE, acquire, until
 
 from pybatcher import (
     ConfigError,
+    DeadlineExceededError,
     InvalidRequestError,
     RequestTooLongError,
 )
@@ -279,3 +280,20 @@ async def test_lone_surrogates_are_refused_by_field() -> None:
         assert batcher.statistics().restarts == 0
         with pytest.raises(ConfigError, match=r"system_prompt is .*lone surrogate"):
             fake_batcher(system_prompt="\ud800")
+
+
+async def test_a_chat_that_nobody_waits_for_leaves_its_slot_to_others() -> None:
+    """A template that renders for long ends with its caller, and the deadline holds for it."""
+    endless = (
+        "{% if messages[0].content | length > 9 %}{% for a in range(99999) %}"
+        "{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}{{ messages[0].content }}"
+    )
+    long = [{"role": "user", "content": "word " * 400_000}]
+    async with fake_batcher(chat_template=endless, n_ctx=2**22) as batcher:
+        for _ in range(6):
+            with pytest.raises(DeadlineExceededError):
+                await batcher.chat(long, timeout=0.05)
+        honest = await asyncio.wait_for(
+            batcher.chat([{"role": "user", "content": "hi"}], max_tokens=1), PATIENCE
+        )
+    assert honest.token_ids
