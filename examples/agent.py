@@ -44,7 +44,7 @@ async def ask(batcher: Batcher, question: str) -> str:
     for _ in range(MOST_ROUNDS):
         answer = await batcher.chat(messages, tools=list(TOOLS.values()), max_tokens=200)
         messages.append(answer.message)
-        if not answer.tool_calls:
+        if answer.finish_reason != "tool_calls":
             return answer.text
         for call in answer.tool_calls:
             result = run(call)

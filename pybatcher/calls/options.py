@@ -66,9 +66,12 @@ class SamplingOptions(TypedDict, total=False):
 
 
 class TemplateOptions(TypedDict, total=False):
-    """The keywords of a chat that its template receives."""
+    """The keywords of a chat that decide about its prompt: with `tool_choice="none"` it has no
+    tools.
+    """
 
     tools: Sequence[Any] | None
+    tool_choice: str | Mapping[str, Any] | None
     enable_thinking: bool | None
     reasoning_effort: str | None
     chat_template_kwargs: Mapping[str, Any] | None
@@ -83,7 +86,6 @@ class TokenizeOptions(TemplateOptions, total=False):
 class ChatOptions(RequestOptions, SamplingOptions, TemplateOptions, total=False):
     """The keywords of `chat` and `stream_chat`."""
 
-    tool_choice: str | Mapping[str, Any] | None
     parallel_tool_calls: bool
     max_reasoning_tokens: int | None
 

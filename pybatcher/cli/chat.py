@@ -159,7 +159,7 @@ async def _rounds(
     """Append the assistant's turns to `answers`, and the results of the tools that they call."""
     for _ in range(_MOST_ROUNDS):
         made = await _turn(batcher, [*messages, *answers], talk, answers)
-        if not made.tool_calls:
+        if made.finish_reason != "tool_calls":  # without calls, or with one that was cut
             return
         for call in made.tool_calls:
             result = await run_tool(talk.tools, call)

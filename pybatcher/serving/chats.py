@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from ..calls.chat_settings import ChatSettings
@@ -29,7 +30,7 @@ __all__ = ["Chat", "ChatReader"]
 
 _TAIL = 32  # tokens of a prompt's end that show whether it ends inside reasoning
 _ENDS_OF_TURNS = ("<|call|>", "<|return|>", "<|eom_id|>")
-_OBJECT = {"type": "object"}
+_OBJECT = {"type": "object", "additionalProperties": True}
 _NO_CALLS = ToolChoice("none", ())
 
 
@@ -44,8 +45,15 @@ class Chat:
     variables: Mapping[str, Any]
     reasons: bool = True
 
+    @property
+    def forbids_calls(self) -> bool:
+        """True if there are tools, and the model may call none."""
+        return bool(self.tools) and self.choice.mode == "none"
+
     def rendered_tools(self) -> list[dict[str, Any]] | None:
-        """Return the tools as a chat template expects them; None without tools."""
+        """Return the tools as a chat template expects them; None if the model may call none."""
+        if self.forbids_calls:
+            return None
         return [tool.as_dict() for tool in self.tools] or None
 
 
@@ -64,6 +72,13 @@ class ChatReader:
         self.end_token_ids = frozenset(tokenizer.added_token_ids(_ENDS_OF_TURNS).values())
         """Tokens that end a turn, whether or not the checkpoint lists them as end tokens."""
         self._kept_ids = frozenset(self.markers.values())
+        opening = format.opening_of_calls
+        self._can_forbid = (
+            any(opening.startswith(marker) for marker in self.markers)
+            and bool(tokenizer.eos_token_ids)
+            and find_spec("llguidance") is not None
+        )
+        """True if a grammar can keep the model from a call: a token opens it, and no text does."""
         self._may_reason = format.harmony or any(
             one.open in self.markers or one.open in template for one in format.think
         )
@@ -100,7 +115,8 @@ class ChatReader:
         may_reason = chat.reasons and self._may_reason
         budget = chat.max_reasoning_tokens if may_reason or in_reasoning else None
         is_text = choice.mode == "none" and budget is None
-        if is_text and (form is None or not (in_reasoning or may_reason)):
+        forbids = chat.forbids_calls and is_text and form is None and self._can_forbid
+        if is_text and not forbids and (form is None or not (in_reasoning or may_reason)):
             return form
         grammar = partial(
             response_grammar,
@@ -113,7 +129,12 @@ class ChatReader:
             max_reasoning_tokens=budget,
             special_tokens=self.markers,
         )
-        given = "tools" if choice.mode != "none" else form.field if form else "max_reasoning_tokens"
+        if choice.mode != "none":
+            given = "tools"
+        elif form is not None:
+            given = form.field
+        else:
+            given = "tool_choice" if forbids else "max_reasoning_tokens"
         made = StructuredOutput("grammar", grammar(chat.tools), given)
         if is_harmless(made) or all(tool.strict for tool in chosen):
             return made
@@ -131,11 +152,19 @@ class ChatReader:
         """
         schemas = {}
         prefix = ""
-        if chat.choice.mode != "none":
-            schemas = schemas_of(chat.choice.tools(chat.tools))
+        if chat.tools:
+            # A call that is forbidden is read too, since its markup is no text.
+            tools = chat.tools if chat.forbids_calls else chat.choice.tools(chat.tools)
+            schemas = schemas_of(tools)
             known = array("q", prompt).tobytes() + (seed % 2**64).to_bytes(8, "little")
             prefix = f"call_{hashlib.sha256(known).hexdigest()[:12]}_"
         parser = ResponseParser(
-            self._format, schemas=schemas, in_reasoning=in_reasoning, call_prefix=prefix
+            self._format,
+            schemas=schemas,
+            in_reasoning=in_reasoning,
+            call_prefix=prefix,
+            only_calls=chat.choice.mode == "required",
         )
-        return ChatResponse(parser, self._kept_ids, is_parallel=chat.parallel)
+        return ChatResponse(
+            parser, self._kept_ids, is_parallel=chat.parallel, may_call=not chat.forbids_calls
+        )

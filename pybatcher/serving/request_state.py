@@ -47,6 +47,7 @@ class RequestState:
         "_ended",
         "_index",
         "_is_chat",
+        "_is_cut",
         "_logprobs",
         "_preemptions",
         "_reasoning",
@@ -85,6 +86,7 @@ class RequestState:
         self.finish_reason: FinishReason | None = None
         self._index = index
         self._is_chat = is_chat
+        self._is_cut = False  # the output ended, and the model did not end it
         self._submitted = submitted
         self._telemetry = telemetry
         self._admitted: float | None = None
@@ -231,6 +233,7 @@ class RequestState:
             rest, stopped = self._rest_of_text()
             text += rest
         self.finish_reason = "stop" if stopped else finish_reason
+        self._is_cut = stopped or finish_reason == "length"
         return text
 
     def _part(self, text: str, *, is_last: bool) -> ResponsePart:
@@ -239,10 +242,10 @@ class RequestState:
         A response without parallel calls ends with its first call.
         """
         assert self._response is not None
-        part = self._response.feed(text, is_last=is_last)
+        part = self._response.feed(text, is_last=is_last, is_cut=self._is_cut)
         if self._response.is_over:
             self.finish_reason = "stop"
-        if self.finish_reason == "stop" and self._response.tool_calls:
+        if self.finish_reason == "stop" and self._response.may_be_run:
             self.finish_reason = "tool_calls"
         return part
 
@@ -274,6 +277,7 @@ class RequestState:
 
     def _end_without_token(self, text: str, finish_reason: FinishReason, now: float) -> None:
         self.finish_reason = finish_reason
+        self._is_cut = self._is_cut or finish_reason == "deadline"
         logprobs = None if self._logprobs is None else ()
         if self._response is not None:
             self._take_part(text, (), logprobs)

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from ..errors import InvalidRequestError
 from ..errors.checks import REQUEST, type_name
-from .plain_values import PlainReader
+from .partial_json import cut_object
+from .plain_values import PlainReader, plain_json
 
 __all__ = ["ArgumentForm", "read_messages", "unread_arguments"]
 
@@ -28,8 +29,9 @@ def read_messages(
     """Return the messages as plain data, the only kind that a template may see.
 
     keeps_null: an assistant's content that is None stays None; else it becomes an empty text.
-    arguments: the form to convert arguments of calls to. A text that is no JSON object is
-        unchanged.
+    arguments: the form to convert arguments of calls to. A JSON text that was cut, as a call that
+        `max_tokens` cut has it, becomes a mapping of its complete members. Another text that is no
+        JSON object is unchanged.
 
     Raises InvalidRequestError, which names the field.
     """
@@ -159,17 +161,22 @@ def _check_part(part: object, where: str) -> None:
 
 
 def _json_object(text: str) -> dict[Any, Any] | None:
-    """Return the object of a JSON text; None for any other text."""
+    """Return the object of a JSON text, or of its beginning if it was cut. None: it is none."""
     try:
-        value = json.loads(text, parse_constant=_refuse)
-    # invalid JSON, integers of thousands of digits, deep nesting
+        value = plain_json(text)
+    except json.JSONDecodeError as error:
+        return cut_object(text) if _ends_early(error) else None
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
+def _ends_early(error: json.JSONDecodeError) -> bool:
+    """Return whether a text is no JSON because its end is missing."""
+    rest = error.doc[error.pos :].strip()
+    return error.msg.startswith(("Unterminated string", "Invalid \\u")) or any(
+        word.startswith(rest) for word in ("true", "false", "null", "-")
+    )
 
 
 def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,9 @@ import json
 import re
 from typing import Any
 
-__all__ = ["partial_json"]
+from .plain_values import plain_json
+
+__all__ = ["cut_object", "partial_json"]
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s"\[\]{},:]+|\s+', re.DOTALL)
 _HIGH = r"[dD][89abAB][0-9a-fA-F]{2}"
@@ -28,6 +30,19 @@ def partial_json(text: str) -> Any:
         return json.loads(_closed(text))
     except (ValueError, RecursionError):
         return None
+
+
+def cut_object(text: str) -> dict[str, Any] | None:
+    """Return the complete members of an object whose JSON text was cut; None if it is no object.
+
+    The values are those of `partial_json`, with numbers as `plain_json` reads them.
+    """
+    try:
+        value = plain_json(_closed(text))
+        json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate is no text
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _closed(text: str) -> str:

@@ -1,17 +1,21 @@
-"""`PlainReader`: copies a caller's values as plain data of JSON's kinds."""
+"""`PlainReader`: copies a caller's values as plain data. `plain_json`: reads JSON as such data."""
 
 from __future__ import annotations
 
+import json
+import math
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import InvalidRequestError
 from ..errors.checks import REQUEST, plain_float, plain_int, plain_text, short, type_name
 
-__all__ = ["PlainReader"]
+__all__ = ["PlainReader", "plain_json"]
 
 _MAX_DEPTH = 32
 _MAX_BITS = 4096  # bits of a whole number; Python refuses to write numbers of thousands of digits
+_MAX_DIGITS = 1234  # digits of a whole number of that many bits
 _CHARACTERS_PER_UNIT = 64
 
 
@@ -102,3 +106,28 @@ def _bounded(number: int, where: str) -> int:
             f"{where} is {short(number)}; it must have at most {_MAX_BITS} bits", field=where
         )
     return number
+
+
+def plain_json(text: str) -> Any:
+    """Return the value of a JSON text. A number that neither a double nor a whole number of 4096
+    bits can hold becomes the largest double of its sign.
+
+    Raises ValueError for any other text, also for NaN and Infinity; RecursionError.
+    """
+    return json.loads(text, parse_float=_finite, parse_int=_whole, parse_constant=_refuse)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else math.copysign(sys.float_info.max, number)
+
+
+def _whole(text: str) -> int | float:
+    digits = text.removeprefix("-")
+    if len(digits) <= _MAX_DIGITS and (number := int(text)).bit_length() <= _MAX_BITS:
+        return number
+    return -sys.float_info.max if text.startswith("-") else sys.float_info.max
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

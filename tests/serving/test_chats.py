@@ -73,6 +73,31 @@ def test_what_a_grammar_is_of(
     assert ("max_tokens=5" in made.text) is ("max_reasoning_tokens" in asked)
 
 
+def test_where_no_call_is_allowed_the_prompt_has_no_tools(thinking: ChatReader) -> None:
+    asked = {"tools": [TOOL], "tool_choice": "none"}
+    assert thinking.read(ChatSettings(**asked)).rendered_tools() is None
+    assert thinking.read(ChatSettings(tools=[TOOL])).rendered_tools()
+    made = form(thinking, None, **asked)  # a token opens a call, and no text does
+    assert (made.kind, made.field) == ("grammar", "tool_choice")
+    assert form(reader(None, "hermes"), None, **asked) is None  # texts open a call
+
+
+@pytest.mark.parametrize("arguments", ["{}", "{oh", '{"a'])
+def test_a_call_that_is_not_allowed_is_no_text(thinking: ChatReader, arguments: str) -> None:
+    chat = thinking.read(ChatSettings(tools=[TOOL], tool_choice="none"))
+    response = thinking.response(chat, PROMPT, 1, in_reasoning=False)
+    call = f'<tool_call>\n{{"name": "ping", "arguments": {arguments}'
+    is_cut = arguments == '{"a'
+    end = "" if is_cut else "}\n</tool_call>"
+    parts = [response.feed(letter, is_last=False) for letter in f"Well. {call}{end}"]
+    parts.append(response.feed("", is_last=True, is_cut=is_cut))
+    text = "".join(part.text for part in parts)
+    assert (text if arguments == "{}" else text[:5], response.tool_calls) == ("Well.", ())
+    assert "<tool_call>" not in text
+    assert not any(part.tool_calls for part in parts)
+    assert len(response.notes) == 1
+
+
 def test_calls_of_the_models_own_accord_have_no_grammar(thinking: ChatReader) -> None:
     assert form(thinking, None, tools=[TOOL]) is None
     assert form(thinking, None) is None

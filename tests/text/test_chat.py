@@ -331,7 +331,7 @@ def test_arguments_that_the_template_can_do_nothing_with_are_the_requests_fault(
     assert template.render(with_arguments({"a": 1})) == "[('a', 1)]"
     said = r"messages\[1\]\.tool_calls\[0\]\.function\.arguments is no JSON object"
     with pytest.raises(InvalidRequestError, match=said):
-        template.render(with_arguments('{"a": '))
+        template.render(with_arguments('{"a": x'))
 
 
 def test_what_the_template_refuses_is_the_requests_fault() -> None:

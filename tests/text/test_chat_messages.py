@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -37,10 +38,15 @@ def arguments_of(message: Any) -> Any:
         ("", {}, "{}"),
         (None, {}, "{}"),
         ("[1]", "[1]", "[1]"),
-        ('{"a": ', '{"a": ', '{"a": '),
+        ('{"a": ', {}, '{"a": '),
+        ('{"a": 1, "b": [2, "c', {"a": 1, "b": [2, "c"]}, '{"a": 1, "b": [2, "c'),
+        ('{"a": 1, "b": tr', {"a": 1}, '{"a": 1, "b": tr'),
+        ('{"a": "b\\u00e', {"a": "b"}, '{"a": "b\\u00e'),
+        ('{"a": 1, x', '{"a": 1, x', '{"a": 1, x'),
+        ('{"a": 3e+832}', {"a": sys.float_info.max}, '{"a": 3e+832}'),
         ('{"a": NaN}', '{"a": NaN}', '{"a": NaN}'),
         ("[" * 99_999, "[" * 99_999, "[" * 99_999),
-        ('{"a": ' + "9" * 5000 + "}",) * 3,
+        ('{"a": ' + "9" * 5000 + "}", {"a": sys.float_info.max}, '{"a": ' + "9" * 5000 + "}"),
     ],
 )
 def test_arguments_become_what_the_template_wants(given: Any, mapping: Any, text: str) -> None:

@@ -119,8 +119,10 @@ def read_conversation(body: Mapping[str, Any]) -> Conversation:
             raise bad("output_config.effort", effort, f"one of {', '.join(_EFFORTS)}")
         if (known := _EFFORTS[effort]) is not None:
             template["reasoning_effort"] = known
-    # Some clients count tokens with a tool_choice.
-    _tool_choice(body.get("tool_choice"), "tools" in template)
+    # Some clients count tokens with a tool_choice. "none" takes the tools out of the prompt.
+    choice = _tool_choice(body.get("tool_choice"), "tools" in template)
+    if choice.get("tool_choice") == "none":
+        template |= {"tool_choice": "none"}
     return Conversation(read_turns(body), template)
 
 

@@ -52,9 +52,9 @@ def stop_text_of(text: str, stops: Sequence[str]) -> str | None:
 class MessageEvents:
     """Makes the events of a stream from the pieces of each step. One block is open at a time.
 
-    The input of a tool is sent when its call is complete. A call can turn out to be no call, or
-    `max_tokens` can cut it, and clients run the calls that they receive. A step without an event to
-    send becomes a ping.
+    The input of a tool is sent when its call has ended, because a call can turn out to be no call.
+    If `max_tokens` cut it, the input has its complete part, and the stop reason tells it. A step
+    without an event to send becomes a ping.
 
     prompt_tokens: all tokens of the prompt; the last event has the number of cached ones.
     eager: the tools whose input is sent as it arrives.

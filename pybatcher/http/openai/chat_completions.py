@@ -178,8 +178,11 @@ def _answer(made: Completion) -> dict[str, Any]:
 
 
 def tool_call_body(call: ToolCall) -> dict[str, Any]:
-    """Return a call in the form of OpenAI's API, where the arguments are a JSON text."""
-    text = json.dumps(call.arguments, ensure_ascii=False)
+    """Return a call in the form of OpenAI's API, where the arguments are a JSON text.
+
+    It is the text of a stream's deltas, and the beginning of one if the call was cut.
+    """
+    text = call.json_arguments
     try:
         text.encode()
     except UnicodeEncodeError:  # a lone surrogate, which only an escape can express

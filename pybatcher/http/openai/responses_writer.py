@@ -7,7 +7,6 @@ A response is a list of items: reasoning, messages and function calls. One item 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -113,8 +112,8 @@ class ResponseWriter:
         item.add(delta.arguments)
         if delta.call is not None:
             if not item.text:
-                item.add(json.dumps(delta.call.arguments, ensure_ascii=False))
-            self._close("completed", is_call=True)
+                item.add(delta.call.json_arguments)
+            self._close("incomplete" if delta.call.is_cut else "completed", is_call=True)
         elif delta.note:
             self._close("incomplete")
 

@@ -21,12 +21,17 @@ _TEXTS = ("id", "name", "arguments", "note")
 
 def call_to_wire(call: ToolCall) -> dict[str, Any]:
     """Return the map of a call."""
-    return {
+    wire: dict[str, Any] = {
         "id": call.id,
         "name": call.name,
         "arguments": json.dumps(call.arguments),
         "raw": _valid(call.raw),
     }
+    if call.arguments_text:
+        wire["text"] = _valid(call.arguments_text)
+    if call.is_cut:
+        wire["is_cut"] = True
+    return wire
 
 
 def calls_from_wire(wire: object) -> tuple[ToolCall, ...]:
@@ -72,7 +77,10 @@ def _call(wire: object, name: str) -> ToolCall:
         arguments = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"{name}.arguments is no JSON: {error}") from error
-    return ToolCall(id, tool, ANSWERED.map(arguments, f"{name}.arguments"), raw)
+    written = ANSWERED.text(said.get("text", ""), f"{name}.text")
+    is_cut = ANSWERED.flag(said.get("is_cut", False), f"{name}.is_cut")
+    made = ANSWERED.map(arguments, f"{name}.arguments")
+    return ToolCall(id, tool, made, raw, written, is_cut=is_cut)
 
 
 def _valid(text: str) -> str:

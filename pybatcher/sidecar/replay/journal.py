@@ -120,6 +120,7 @@ class PendingGeneration(Entry):
     _text: list[str] = field(default_factory=list)
     _reasoning: list[str] = field(default_factory=list)
     _tool_calls: list[ToolCall] = field(default_factory=list)
+    _begun_calls: dict[int, list[str]] = field(default_factory=dict)
     _logprobs: list[TokenLogprob] = field(default_factory=list)
     token_times: list[float] = field(default_factory=list)
 
@@ -168,8 +169,13 @@ class PendingGeneration(Entry):
         if piece.reasoning:
             self._reasoning.append(piece.reasoning)
         for delta in piece.tool_calls:
+            if delta.name:
+                self._begun_calls[delta.index] = [delta.id, delta.name]
+            self._begun_calls.get(delta.index, []).append(delta.arguments)
             if delta.call is not None:
                 self._tool_calls.append(delta.call)
+            if delta.call is not None or delta.note:
+                self._begun_calls.pop(delta.index, None)
         if piece.logprobs:
             self._logprobs += piece.logprobs
         self.token_times += [now] * len(piece.token_ids)
@@ -202,6 +208,10 @@ class PendingGeneration(Entry):
     def expired(self, now: float) -> Completion:
         """Return the completion of an output past its deadline. It must have a token."""
         times = tuple(self.token_times)
+        cut = [
+            ToolCall.cut(call_id, name, "", "".join(texts))
+            for call_id, name, *texts in self._begun_calls.values()
+        ]
         return Completion(
             text="".join(self._text),
             token_ids=tuple(self.token_ids),
@@ -210,7 +220,7 @@ class PendingGeneration(Entry):
             timeline=Timeline(self.submitted, self.submitted, times[0], now, times),
             logprobs=None if self._n_logprobs is None else tuple(self._logprobs),
             reasoning="".join(self._reasoning),
-            tool_calls=tuple(self._tool_calls),
+            tool_calls=(*self._tool_calls, *cut),
         )
 
     @property

@@ -248,3 +248,35 @@ async def test_answers_through_a_sidecar_are_the_same(
         assert told(await other.messages.create(**asked)) == told(here)
         async with other.messages.stream(**asked) as stream:
             assert told(await stream.get_final_message()) == told(here)
+
+
+@pytest.mark.parametrize("eager", [True, False])
+async def test_a_call_that_is_cut_is_the_same_whole_and_in_pieces(client: Any, eager: bool) -> None:
+    tool = {**WEATHER, "eager_input_streaming": eager}
+    asked = sdk(**CALLED, seed=1, thinking={"type": "disabled"}) | {"tools": [tool]}
+    full = await client.messages.create(**asked)
+    inputs = []
+    for most in range(1, full.usage.output_tokens, 3):
+        whole = await client.messages.create(**asked | {"max_tokens": most})
+        assert whole.stop_reason == "max_tokens"
+        assert {block.type for block in whole.content} <= {"thinking", "tool_use"}
+        async with client.messages.stream(**asked | {"max_tokens": most}) as stream:
+            streamed = await stream.get_final_message()
+        assert streamed.stop_reason == "max_tokens"
+        assert [one.type for one in streamed.content] == [one.type for one in whole.content]
+        if not eager:  # otherwise the package reads no text that is not complete
+            assert told(streamed) == told(whole)
+        inputs += [block.input for block in whole.content if block.type == "tool_use"]
+    assert {} in inputs
+    assert all(set(one) <= set(full.content[-1].input) for one in inputs)
+
+
+async def test_no_tools_are_in_the_prompt_where_none_may_be_called(client: Any) -> None:
+    with_none = {"tools": [WEATHER], "tool_choice": {"type": "none"}}
+    bare = await client.messages.count_tokens(model="m", messages=HI)
+    counted = await client.messages.count_tokens(model="m", messages=HI, **with_none)
+    assert counted == bare
+    whole = await client.messages.create(**sdk(**with_none, max_tokens=9))
+    assert sum_of(whole.usage) == bare.input_tokens
+    async with client.messages.stream(**sdk(**with_none, max_tokens=9)) as stream:
+        assert told(await stream.get_final_message()) == told(whole)

@@ -135,6 +135,56 @@ async def test_tools_there_and_back(client: openai.AsyncOpenAI) -> None:
     assert after.choices[0].message.tool_calls is None
 
 
+async def test_a_call_that_is_cut_is_the_same_whole_and_in_pieces(
+    client: openai.AsyncOpenAI, batcher: Batcher
+) -> None:
+    """Its arguments grow with the limit, and neither has markup."""
+    asked: Any = {"model": MODEL, "messages": ASK, "tools": [ADD], "temperature": 0, "seed": 1}
+    asked |= {"tool_choice": "required", "parallel_tool_calls": False}
+    full = await client.chat.completions.create(**asked, max_tokens=99)
+    text = full.choices[0].message.tool_calls[0].function.arguments  # type: ignore
+    assert full.usage is not None
+    grown = []
+    for most in range(1, full.usage.completion_tokens, 3):
+        made = await client.chat.completions.create(**asked, max_tokens=most)
+        (choice,) = made.choices
+        calls: Any = choice.message.tool_calls or []
+        assert choice.finish_reason == "length"
+        assert not choice.message.content
+        told = [(call.id, call.function.name, call.function.arguments) for call in calls]
+        grown.append("".join(arguments for _, _, arguments in told))
+        assert text.startswith(grown[-1])
+        pieces: dict[int, list[str]] = {}
+        stream = await client.chat.completions.create(**asked, max_tokens=most, stream=True)
+        async for chunk in stream:
+            assert not chunk.choices[0].delta.content
+            for delta in chunk.choices[0].delta.tool_calls or []:
+                assert delta.function is not None
+                if delta.id:
+                    pieces[delta.index] = [delta.id, delta.function.name or "", ""]
+                pieces[delta.index][2] += delta.function.arguments or ""
+        assert chunk.choices[0].finish_reason == "length"
+        assert [tuple(one) for one in pieces.values()] == told
+        back = [*ASK, choice.message.to_dict(), *ASK]
+        again = await client.chat.completions.create(model=MODEL, messages=back, max_tokens=1)
+        assert again.usage is not None
+    assert grown[0] == ""
+    assert len(set(grown)) > 3
+    cut = await batcher.chat(ASK, tools=[ADD], tool_choice="required", max_tokens=most, seed=1)
+    (call,) = cut.tool_calls
+    assert (call.is_cut, cut.text, cut.finish_reason) == (True, "", "length")
+
+
+async def test_a_stop_text_inside_a_call_cuts_it(batcher: Batcher) -> None:
+    made = await batcher.chat(
+        ASK, tools=[ADD], tool_choice="required", max_tokens=99, stop=', "b"', temperature=0
+    )
+    (call,) = made.tool_calls
+    assert (call.is_cut, made.text, made.finish_reason) == (True, "", "stop")
+    assert call.arguments_text.startswith('{"a": ')
+    assert '"b"' not in call.arguments_text
+
+
 async def test_values_are_parsed(client: openai.AsyncOpenAI) -> None:
     made = await client.chat.completions.parse(
         model=MODEL,

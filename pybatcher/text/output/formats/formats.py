@@ -85,6 +85,11 @@ class CallSyntax:
     arguments_keys: tuple[str, ...] = ("arguments", "parameters")
     exact: bool = False
 
+    @property
+    def opening(self) -> str:
+        """The text that a grammar writes before a call; "" if no text opens it."""
+        return self.around[0] + (self.opens[0] if self.opens else "")
+
 
 @dataclass(frozen=True, slots=True)
 class ResponseFormat:
@@ -118,6 +123,13 @@ class ResponseFormat:
             for form in syntax.forms:
                 found |= _INNER_MARKERS.get(form, frozenset())
         return frozenset(found)
+
+    @property
+    def opening_of_calls(self) -> str:
+        """The text that begins calls; "" if none does."""
+        if self.harmony:
+            return "<|channel|>commentary to="
+        return self.calls[0].opening if self.calls else ""
 
     def opens_reasoning(self, prompt: str) -> bool:
         """Return whether a rendered prompt ends inside reasoning.

@@ -24,16 +24,19 @@ from .grammar_rules import ANY_TEXT, BLANKS, GrammarRules
 __all__ = ["response_grammar"]
 
 _MISTRAL_ID = "/[A-Za-z0-9]{9}/"
-
-
-def opening(syntax: CallSyntax) -> str:
-    """Return the text that begins a call."""
-    return syntax.around[0] + (syntax.opens[0] if syntax.opens else "")
+_ARGUMENTS = frozenset(
+    {
+        *("$dynamicRef", "$ref", "additionalProperties", "allOf", "anyOf", "const"),
+        *("dependencies", "dependentSchemas", "enum", "if", "minProperties", "not", "oneOf"),
+        *("patternProperties", "propertyNames", "unevaluatedProperties"),
+    }
+)
+"""The keywords of a schema that can describe arguments besides its properties."""
 
 
 def text_and_calls(rules: GrammarRules, syntax: CallSyntax, calls: str) -> str:
     """Return any text, and calls after it."""
-    begin = opening(syntax)
+    begin = syntax.opening
     if not begin:
         text = f'{ANY_TEXT} & ~/\\[?\\{{"{syntax.name_keys[0]}"(?s:.*)/'
         rules.define("TEXT", text)
@@ -88,7 +91,7 @@ def _call(
     if form == "gemma":
         arguments = gemma_arguments(rules, tool.parameters, syntax.quote)
         return f"{rules.literal(f'call:{tool.name}')} {arguments}"
-    arguments = rules.json(tool.parameters)
+    arguments = _json_arguments(rules, tool)
     if form == "mistral":
         call_id = f"({rules.literal('[CALL_ID]')} {_MISTRAL_ID})?"
         return f"{rules.literal(tool.name)} {call_id} {rules.literal('[ARGS]')} {arguments}"
@@ -106,6 +109,14 @@ def _call(
     return f'{begin} {arguments} {call_id} "}}"'
 
 
+def _json_arguments(rules: GrammarRules, tool: ToolSpec) -> str:
+    """Return the JSON of a tool's arguments. A tool that describes no argument takes none."""
+    schema = tool.parameters
+    if not (schema.get("properties") or schema.get("required") or _ARGUMENTS & schema.keys()):
+        return rules.literal("{}")
+    return rules.json(tool.parameters)
+
+
 def response_grammar(
     format: ResponseFormat,
     tools: Sequence[ToolSpec],
@@ -121,8 +132,8 @@ def response_grammar(
     """Return a grammar for llguidance, in Lark syntax, of the allowed responses.
 
     choice: "required": reasoning, if the format has it, then calls and nothing else; "auto": any
-        text, in which text that begins like a call must be one; "none": no calls. The calls name
-        the choice's tools.
+        text, in which text that begins like a call must be one; "none": any text without special
+        tokens. The calls name the choice's tools.
     form: the structure of the text. With tools, a response has text or calls.
     parallel: several calls may follow each other.
     in_reasoning: the prompt ended inside reasoning. may_reason: otherwise, reasoning may come
@@ -141,7 +152,8 @@ def response_grammar(
     budget = "" if max_reasoning_tokens is None else f"[max_tokens={max_reasoning_tokens}]"
     if format.harmony:
         last = "" if choice.mode == "required" else text or rules.rule(ANY_TEXT)
-        return rules.text(_harmony(rules, chosen, last, in_reasoning, budget))
+        is_form = form is not None
+        return rules.text(_harmony(rules, chosen, last, in_reasoning, budget, is_form=is_form))
     think = _reasoning(rules, format, in_reasoning, may_reason, budget)
     if not chosen:
         return rules.text(f"{think} {text or rules.rule(ANY_TEXT)}")
@@ -153,7 +165,7 @@ def response_grammar(
         )
     syntax = format.calls[0]
     calls = calls_of(rules, format, chosen, parallel=parallel)
-    only_calls = f"{rules.literal(opening(syntax))} {calls}"
+    only_calls = f"{rules.literal(syntax.opening)} {calls}"
     if choice.mode == "required":
         return rules.text(f"{think} {only_calls}")
     if text:
@@ -219,23 +231,29 @@ def _reasoned(rules: GrammarRules, close: str, budget: str) -> str:
 
 
 def _harmony(
-    rules: GrammarRules, tools: Sequence[ToolSpec], final: str, in_reasoning: bool, budget: str
+    rules: GrammarRules,
+    tools: Sequence[ToolSpec],
+    final: str,
+    in_reasoning: bool,
+    budget: str,
+    *,
+    is_form: bool,
 ) -> str:
     """Return messages of reasoning and comments, then a call or a final answer.
 
-    final: the rule of the answer; "" if there is none and a call is required.
+    final: the rule of the answer; "" if there is none and a call is required. is_form: it is a
+        structured output, of which comments would become a part.
     """
     next_message = rules.literal("<|start|>assistant")
     text = _reasoned(rules, "<|end|>", budget)
-    channels = rules.one_of(
-        rules.literal(f"<|channel|>{name}<|message|>") for name in ("analysis", "commentary")
-    )
+    names = ("analysis",) if is_form else ("analysis", "commentary")
+    channels = rules.one_of(rules.literal(f"<|channel|>{name}<|message|>") for name in names)
     last = []
     for tool in tools:
         rules.begin_arguments(tool.where, is_strict=tool.strict)
         begin = _harmony_header(rules, f"to=functions.{tool.name}")
         end = rules.literal("<|call|>")
-        last.append(f"{begin} {rules.json(tool.parameters)} ({end})?")
+        last.append(f"{begin} {_json_arguments(rules, tool)} ({end})?")
     if final:
         last.append(f"{rules.literal('<|channel|>final<|message|>')} {final}")
     begun = f"{text} {next_message}" if in_reasoning else ""

@@ -99,13 +99,29 @@ class CallBuilder:
                 raise MalformedCallError("it has no arguments")
             self.begin_arguments()
             self.add_text("{}")
-        arguments = plain_object("".join(self._arguments))
+        text = "".join(self._arguments)
+        arguments = plain_object(text)
         assert self.index is not None  # the call started with its name
-        self._writer.end_call(self.index, ToolCall(self._id, self.name, arguments, raw()))
+        self._writer.end_call(self.index, ToolCall(self._id, self.name, arguments, raw(), text))
+
+    def cut(self, raw: str) -> bool:
+        """End a call that the end of the text cut. False: the call has no name yet, and is none.
+
+        raw: its text.
+        """
+        if not self.name:
+            return False
+        self._start_now()
+        assert self.index is not None
+        text = "".join(self._arguments)
+        self._writer.end_call(self.index, ToolCall.cut(self._id, self.name, raw, text))
+        return True
 
     def _start(self) -> None:
-        if not self.name or (self.exact and not self._has_arguments):
-            return
+        if self.name and (self._has_arguments or not self.exact):
+            self._start_now()
+
+    def _start_now(self) -> None:
         if self.index is None:
             self.index, self._id = self._writer.start_call(self.name)
             self._writer.arguments("".join(self._held))

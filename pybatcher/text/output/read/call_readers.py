@@ -11,6 +11,7 @@ from .argument_values import quoted_value, typed_value
 from .call_builder import CallBuilder
 from .json_reader import (
     MAX_DEPTH,
+    check_not_ended,
     check_plain,
     expect,
     json_text,
@@ -104,8 +105,9 @@ def read_xml_call(source: TextSource, call: CallBuilder) -> Reading[None]:
     Values are texts; their types come from the schema of the tool. A JSON object instead of the
     parameters is read as well.
     """
-    call.set_name((yield from source.run(_NAME_CHARACTERS)))
+    name = yield from source.run(_NAME_CHARACTERS)
     yield from expect(source, ">")
+    call.set_name(name)
     yield from source.blanks()
     if (yield from source.peek()) == "{":
         yield from read_json_arguments(source, call)
@@ -163,7 +165,7 @@ def _without_line_ends(value: str) -> str:
 
 def read_mistral_call(source: TextSource, call: CallBuilder) -> Reading[None]:
     """Read `NAME[ARGS]{...}` or `NAME[CALL_ID]ID[ARGS]{...}`; without [ARGS] as well."""
-    call.set_name((yield from source.run(_NAME_CHARACTERS)))
+    call.set_name((yield from _read_name(source)))
     if (yield from source.literal("[ARGS]", "[CALL_ID]")) == "[CALL_ID]":
         yield from source.run(_NAME_CHARACTERS)
         yield from expect(source, "[ARGS]")
@@ -171,12 +173,18 @@ def read_mistral_call(source: TextSource, call: CallBuilder) -> Reading[None]:
     yield from read_json_arguments(source, call)
 
 
+def _read_name(source: TextSource) -> Reading[str]:
+    name = yield from source.run(_NAME_CHARACTERS)
+    yield from check_not_ended(source)
+    return name
+
+
 def read_deepseek_call(source: TextSource, call: CallBuilder) -> Reading[None]:
     """Read `function<SEPARATOR>NAME`, then a fenced object; or `NAME<SEPARATOR>{...}`."""
     name = yield from source.run(_NAME_CHARACTERS)
     yield from expect(source, DEEPSEEK_SEPARATOR)
     if name == "function" and (yield from source.peek()) != "{":
-        name = yield from source.run(_NAME_CHARACTERS)
+        name = yield from _read_name(source)
     call.set_name(name)
     yield from source.blanks()
     fence = yield from source.literal("```json", "```")
@@ -191,7 +199,7 @@ def read_gemma_call(source: TextSource, call: CallBuilder, quote: str) -> Readin
     """Read `call:NAME{key:<quote>text<quote>,other:1}`."""
     yield from expect(source, "call:")
     yield from source.blanks()
-    call.set_name((yield from source.run(_NAME_CHARACTERS)))
+    call.set_name((yield from _read_name(source)))
     yield from source.blanks()
     call.begin_arguments()
     yield from _read_members(
@@ -218,7 +226,9 @@ def _read_members(
         else:
             key = yield from source.run(_GEMMA_BARE_CHARACTERS)
         yield from read_colon(source)
-        add(key, (yield from _read_gemma_value(source, quote, depth + 1)))
+        value = yield from _read_gemma_value(source, quote, depth + 1)
+        yield from check_not_ended(source)
+        add(key, value)
         yield from source.blanks()
         if (yield from expect(source, ",", "}")) == "}":
             return
@@ -304,9 +314,11 @@ def _read_arguments(source: TextSource, call: CallBuilder) -> Reading[None]:
         if word and (yield from source.literal("=")):
             yield from source.blanks()
             value = yield from read_python_value(source, 1)
+            yield from check_not_ended(source)
             call.add_argument(word, quoted_value(value, call.schema, word))
         else:
             value = word_value(word) if word else (yield from read_python_value(source, 1))
+            yield from check_not_ended(source)
             name = _positional_name(call.schema, positional)
             call.add_argument(name, quoted_value(value, call.schema, name))
             positional += 1

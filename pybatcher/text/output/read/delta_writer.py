@@ -46,6 +46,11 @@ class DeltaWriter:
         """True when there is text of the answer."""
         return bool(self._content)
 
+    @property
+    def has_calls(self) -> bool:
+        """True when a call is complete."""
+        return bool(self._calls)
+
     def content(self, text: str) -> None:
         """Add text of the answer."""
         if not text:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 
 from ..formats.formats import HARMONY_MARKERS
 from .call_builder import CallBuilder
@@ -47,11 +48,17 @@ def read_harmony(
         yield from _read_body(source, writer, writer.reasoning)
     while (yield from source.peek()):
         parts: list[str] = []
-        if not (yield from _read_header(source, parts.append)):
-            writer.content("".join(parts))
+        is_whole = yield from _read_header(source, parts.append)
+        header = "".join(parts)
+        if not is_whole and source.ends_cut:
+            header += source.take_partial(2)
+            if header.strip():
+                _end_cut_header(writer, new_call, header)
+                return
+        if not is_whole:
+            writer.content(header)
             yield from _read_body(source, writer, writer.content)
             continue
-        header = "".join(parts)
         recipient, channel = _RECIPIENT.search(header), _CHANNEL.search(header)
         if recipient is not None and new_call is not None:
             yield from _read_call(source, writer, new_call(), header, recipient.group(1))
@@ -84,8 +91,22 @@ def _read_body(
     source: TextSource, writer: DeltaWriter, on_text: Callable[[str], None]
 ) -> Reading[None]:
     """Read the text of a message, and the marker that ends it."""
-    yield from source.until(_BODY_END, on_text)
-    writer.markup((yield from source.literal(*_ENDS)))
+    marker = yield from source.until(_BODY_END, on_text)
+    writer.markup(source.take(len(marker)) if marker in _ENDS else source.take_partial())
+
+
+def _end_cut_header(
+    writer: DeltaWriter, new_call: Callable[[], CallBuilder] | None, header: str
+) -> None:
+    """End a response that was cut in a header, which may have the name of a call."""
+    recipient = _RECIPIENT.search(header)
+    if recipient is not None and recipient.end() < len(header) and new_call is not None:
+        call = new_call()
+        with suppress(MalformedCallError):  # a recipient that is no name
+            call.set_name(recipient.group(1).removeprefix("functions."))
+        if call.cut(header):
+            return
+    writer.markup(header)
 
 
 def _read_call(
@@ -101,7 +122,14 @@ def _read_call(
             raise MalformedCallError("its arguments are not a JSON object")
         call.end(lambda: header + source.recorded())
     except MalformedCallError as error:
+        if source.ends_cut:
+            source.take_partial()
+            text = header + source.recorded()
+            if not call.cut(text):
+                writer.markup(text)
+            return
         writer.reject(call.index, header + source.recorded(), str(error))
         yield from _read_body(source, writer, writer.content)
         return
     writer.markup((yield from source.blanks()) + (yield from source.literal(*_ENDS)))
+    writer.markup(source.take_partial())

@@ -7,9 +7,21 @@ import math
 import re
 from typing import Any
 
+from ...plain_values import plain_json
 from .source import MalformedCallError, Reading, TextSource
 
-__all__ = ["MAX_DEPTH", "check_plain", "json_text", "plain_object", "read_string", "read_value"]
+__all__ = [
+    "MAX_DEPTH",
+    "check_not_ended",
+    "check_plain",
+    "expect",
+    "json_text",
+    "loads",
+    "plain_object",
+    "read_colon",
+    "read_string",
+    "read_value",
+]
 
 MAX_DEPTH = 64
 
@@ -103,6 +115,15 @@ def expect(source: TextSource, *texts: str) -> Reading[str]:
     return found
 
 
+def check_not_ended(source: TextSource) -> Reading[None]:
+    """Require more text after a name or a value, which the end of the text may have cut.
+
+    Raises MalformedCallError.
+    """
+    if not (yield from source.peek()):
+        raise MalformedCallError(_CUT)
+
+
 _CUT = "it ends in the middle"
 
 
@@ -116,11 +137,14 @@ def not_json(character: str) -> MalformedCallError:
 
 
 def loads(text: str) -> Any:
-    """Return the value of a JSON text that `read_value` read. Raises MalformedCallError."""
+    """Return the value of a JSON text. Raises MalformedCallError.
+
+    A number that a double cannot hold is the largest double, so that it makes no call invalid.
+    """
     try:
-        value = json.loads(text)
+        value = plain_json(text)
         check_plain(value)
-    except (ValueError, RecursionError) as error:  # for example, integers of thousands of digits
+    except (ValueError, RecursionError) as error:
         raise MalformedCallError(f"its JSON has no value: {error}") from None
     return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -28,6 +29,11 @@ from .source import MalformedCallError, Reading, TextSource
 __all__ = ["ResponseParser", "TrimmedText", "parse_response"]
 
 _BLANKS = " \t\r\n"
+_JSON_NAME = re.compile(
+    r'\{\s*(?:"(?P<open_key>\w+)|'
+    r'(?:"type"\s*:\s*"function"\s*,\s*)?"(?P<key>\w+)"\s*(?::\s*(?:"(?P<name>[^"\\]*)?)?)?)'
+)
+"""Matches an object that is cut before the end of its name, with or without "type"."""
 
 
 class ResponseParser:
@@ -38,6 +44,7 @@ class ResponseParser:
         a call. None: the tools are not known, and every name counts.
     in_reasoning: the prompt ended inside reasoning (`ResponseFormat.opens_reasoning`).
     call_prefix: the text from which the calls' ids are made, with the index of the call.
+    only_calls: True if the response must call a tool, so that no text is an answer.
 
     Every character is in exactly one delta: as content, reasoning or markup, as the `raw` of a call
         or the text of a rejected one. The deltas of a response, with neighbours of a kind joined,
@@ -55,8 +62,10 @@ class ResponseParser:
         schemas: Mapping[str, Mapping[str, Any]] | None = None,
         in_reasoning: bool = False,
         call_prefix: str = "call_",
+        only_calls: bool = False,
     ) -> None:
         self._format = format
+        self._only_calls = only_calls
         self._schemas = schemas
         self._source = TextSource()
         self._writer = DeltaWriter(partial(call_id, format.call_ids, call_prefix))
@@ -69,6 +78,8 @@ class ResponseParser:
         self._markers = Markers([*self._syntaxes, *self._anywhere, *format.dropped])
         self._content = TrimmedText(self._write_content)
         self._add_content = self._content.add if self._syntaxes else self._writer.content
+        # characters of the beginning of a marker that is markup at the end of a text that was cut
+        self._shortest = 1 if self._syntaxes else 2
         self._after_call = False  # the text that waits in `_content` follows a call
         self._reading: Reading[None] | None = self._read(in_reasoning)
 
@@ -78,8 +89,14 @@ class ResponseParser:
         self._go_on()
         return self._writer.drain()
 
-    def finish(self) -> list[Delta]:
-        """End the text; return the rest. Text that is fed afterwards is ignored."""
+    def finish(self, *, is_cut: bool = False) -> list[Delta]:
+        """End the text; return the rest. Text that is fed afterwards is ignored.
+
+        is_cut: the model did not end the text itself. A call that is not complete is then a call
+            with `is_cut`, or markup if its name is not complete either, and the beginning of a
+            marker is markup (without tools, from two characters on). Otherwise both are content.
+        """
+        self._source.is_cut = is_cut and not self._source.ended
         self._source.ended = True
         self._go_on()
         return self._writer.drain()
@@ -103,7 +120,7 @@ class ResponseParser:
             yield from read_harmony(self._source, self._writer, new_call, in_reasoning=in_reasoning)
             return
         yield from self._read_start(in_reasoning)
-        while marker := (yield from self._source.until(self._markers, self._add_content)):
+        while marker := (yield from self._next_marker()):
             if marker in self._syntaxes:
                 yield from self._read_calls(self._syntaxes[marker], marker)
                 continue
@@ -114,6 +131,11 @@ class ResponseParser:
             else:
                 self._writer.markup((yield from self._source.blanks()))
         self._release_blanks()
+        self._writer.markup(self._source.take_partial())
+
+    def _next_marker(self) -> Reading[str]:
+        add, shortest = self._add_content, self._shortest
+        return (yield from self._source.until(self._markers, add, shortest=shortest))
 
     def _write_content(self, text: str) -> None:
         self._writer.content(text)
@@ -144,6 +166,9 @@ class ResponseParser:
             else:  # closed at once, as some models do whose prompts may open it
                 writer.markup((yield from source.blanks()))
             blanks = ""
+        elif partial := source.take_partial(self._shortest):
+            writer.markup(blanks + partial)
+            return
         first = yield from source.peek()
         if self._bare is None or first not in ("{", "["):
             self._add_content(blanks)
@@ -157,7 +182,10 @@ class ResponseParser:
             writer.markup(self._content.take_blanks())
             separator = yield from source.literal(";", ",")
             separator += yield from source.blanks()
-        self._add_content(separator)
+        if source.ends_cut:
+            writer.markup(separator)
+        else:
+            self._add_content(separator)
 
     def _read_reasoning(
         self, think: list[ThinkMarkers] | tuple[ThinkMarkers, ...]
@@ -166,9 +194,11 @@ class ResponseParser:
         source, writer = self._source, self._writer
         writer.markup((yield from source.blanks()))
         text = TrimmedText(writer.reasoning)
-        marker = yield from source.until(Markers(one.close for one in think), text.add)
+        closes = Markers(one.close for one in think)
+        marker = yield from source.until(closes, text.add, shortest=self._shortest)
         if not marker:
             writer.reasoning(text.take_blanks())
+            writer.markup(source.take_partial())
             return
         writer.markup(text.take_blanks() + source.take(len(marker)))
         writer.markup((yield from source.blanks()))
@@ -200,12 +230,18 @@ class ResponseParser:
                 source.record()
                 call = self._new_call(exact=syntax.exact)
         except MalformedCallError as error:
-            self._reject(call, before, str(error))
+            if source.ends_cut:
+                found = self._cut(call, syntax, before) or found
+            else:
+                self._reject(call, before, str(error))
         if found:
             blanks = self._content.take_blanks() + (yield from source.blanks())
-            if syntax.closes and (closed := (yield from source.literal(*syntax.closes))):
-                writer.markup(blanks + closed)
-                blanks = yield from source.blanks()
+            if syntax.closes:
+                closed = yield from source.literal(*syntax.closes)
+                closed = closed or source.take_partial()
+                if closed:
+                    writer.markup(blanks + closed)
+                    blanks = yield from source.blanks()
             if writer.has_content:
                 self._content.add(blanks)
                 self._after_call = True
@@ -264,6 +300,35 @@ class ResponseParser:
             self._writer.content(text)  # for example an answer in JSON, which is no fault
         elif text or call.index is not None:
             self._writer.reject(call.index, text, note)
+
+    def _cut(self, call: CallBuilder, syntax: CallSyntax, before: str) -> bool:
+        """End a call at the end of a text that was cut. Return False if its text is content."""
+        self._source.take_partial()
+        text = before + self._source.recorded()
+        if call.cut(text):
+            return True
+        if call.exact and not self._begins_call(text, syntax):
+            self._writer.content(text)
+            return False
+        self._writer.markup(text)
+        return True
+
+    def _begins_call(self, text: str, syntax: CallSyntax) -> bool:
+        """Return whether a text without a marker begins as a call of a known tool does."""
+        if self._only_calls or self._writer.has_calls:
+            return True
+        for marker in syntax.opens:
+            text = text.removeprefix(marker)
+        text = text.lstrip(_BLANKS).removeprefix("[").lstrip(_BLANKS)
+        names = self._schemas or ()
+        begun = _JSON_NAME.fullmatch(text)
+        if begun is None:
+            return "python" in syntax.forms and any(one.startswith(text) for one in names if text)
+        key, name = begun.group("open_key"), begun.group("name") or ""
+        if key is not None:
+            return any(one.startswith(key) for one in syntax.name_keys)
+        is_known = begun.group("key") in syntax.name_keys
+        return is_known and (self._schemas is None or any(one.startswith(name) for one in names))
 
     def _new_call(self, *, exact: bool) -> CallBuilder:
         return CallBuilder(self._writer, self._schemas, exact=exact)

@@ -31,7 +31,10 @@ class TextSource:
     No text is scanned twice, except an end of the text that may become a marker: the text that is
     kept between two feeds is shorter than the longest marker.
 
-    ended: no text follows.
+    ended: no text follows. is_cut: the text was to go on, so that its end may be the beginning of a
+        marker.
+    is_partial: the text that is left is the beginning of a text that was looked for, at the end of
+        a text that was cut.
     listener: called with all text that is read; None for no listener.
     """
 
@@ -39,6 +42,8 @@ class TextSource:
         self._text = ""
         self._position = 0
         self.ended = False
+        self.is_cut = False
+        self.is_partial = False
         self.listener: Callable[[str], None] | None = None
         self._recorded: list[str] | None = None
         self._recorded_length = 0
@@ -65,6 +70,7 @@ class TextSource:
         end = self._position + length
         text = self._text[self._position : end]
         self._position = end
+        self.is_partial = False
         if self._recorded is not None:
             self._recorded.append(text)
             self._recorded_length += length
@@ -73,6 +79,18 @@ class TextSource:
         if self._recorded is not None and self._recorded_length > MAX_CALL_CHARACTERS:
             raise MalformedCallError(f"it is longer than {MAX_CALL_CHARACTERS} characters")
         return text
+
+    @property
+    def ends_cut(self) -> bool:
+        """True if the text was cut, and nothing is left but the beginning of a marker."""
+        return self.is_cut and (self.is_partial or self._position == len(self._text))
+
+    def take_partial(self, shortest: int = 1) -> str:
+        """Read the beginning of a marker at the end of a text that was cut; "" for other text, and
+        for fewer characters than `shortest`.
+        """
+        length = len(self._text) - self._position
+        return self.take(length) if self.is_partial and length >= shortest else ""
 
     def _room(self) -> int:
         """Return the number of characters to read at once, so that a record ends at the same
@@ -94,11 +112,15 @@ class TextSource:
         """Read the longest of these texts that comes next; "" if none does."""
         while True:
             rest = self._text[self._position : self._position + max(map(len, texts))]
-            if not self.ended and any(len(rest) < len(t) and t.startswith(rest) for t in texts):
+            may_go_on = any(len(rest) < len(text) and text.startswith(rest) for text in texts)
+            if may_go_on and not self.ended:
                 yield
                 continue
-            matching = [text for text in texts if rest.startswith(text)]
-            return self.take(len(max(matching, key=len))) if matching else ""
+            longest = max((text for text in texts if rest.startswith(text)), key=len, default="")
+            if may_go_on and self.is_cut and len(longest) < len(rest):
+                self.is_partial = True
+                return ""
+            return self.take(len(longest)) if longest else ""
 
     def run(self, pattern: re.Pattern[str]) -> Reading[str]:
         """Read all next characters that match. pattern: `[...]*`."""
@@ -117,15 +139,25 @@ class TextSource:
         return (yield from self.run(BLANKS))
 
     def until(
-        self, markers: Markers, on_text: Callable[[str], None], *, most: int | None = None
+        self,
+        markers: Markers,
+        on_text: Callable[[str], None],
+        *,
+        most: int | None = None,
+        shortest: int = 2,
     ) -> Reading[str]:
         """Read the text before the next marker and return that marker, which is not read.
 
         on_text: called with the text as soon as it cannot belong to a marker.
         most: most characters to read. Returns "" when they are used up, and at the end.
+
+        The beginning of a marker at the end of a text that was cut is not read (`take_partial`), if
+        it has `shortest` characters or more.
         """
+        self.is_partial = False
         while True:
-            at, marker = markers.find(self._text, self._position, ended=self.ended)
+            ended = self.ended and not self.is_cut
+            at, marker = markers.find(self._text, self._position, ended=ended)
             if at > self._position:
                 length = min(at - self._position, self._room())
                 if most is not None:
@@ -134,6 +166,11 @@ class TextSource:
                     most -= length
                 on_text(self.take(length))
                 continue
-            if marker or self.ended:
+            if marker or (self.ended and at == len(self._text)):
                 return marker
+            if self.ended:
+                if len(self._text) - at < shortest:
+                    on_text(self.take(len(self._text) - at))
+                self.is_partial = self._position < len(self._text)
+                return ""
             yield

@@ -12,6 +12,7 @@ from pybatcher.errors import InvalidRequestError
 from pybatcher.params import StructuredOutput
 from pybatcher.text.output.formats.formats import FORMATS
 from pybatcher.text.output.grammar.response_grammar import response_grammar
+from pybatcher.text.output.read.parser import parse_response
 from pybatcher.text.output.tools.tool_choice import read_tool_choice
 from pybatcher.text.output.tools.tools import read_tools
 
@@ -92,6 +93,11 @@ def test_in_harmony_a_form_is_that_of_the_final_message() -> None:
     assert follower.follows(f"{analysis}{final}yes")
     assert not follower.follows(f"{analysis}{final}maybe")
     assert not follower.follows("yes")
+    comment = analysis.replace("analysis", "commentary")  # it would become a part of the text
+    assert not follower.follows(f"{comment}{final}yes")
+    assert Follower(grammar("harmony", None)).follows(f"{comment}{final}yes")
+    text = f"{analysis}{final}yes"
+    assert parse_response(text, FORMATS["harmony"]).content == "yes"
 
 
 @pytest.mark.parametrize("name", sorted(set(FORMATS) - {"harmony"}))

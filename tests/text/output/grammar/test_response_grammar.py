@@ -336,3 +336,33 @@ def test_markers_that_are_special_tokens_are_named_by_their_ids(name: str) -> No
 def test_a_format_without_calls_has_no_grammar_of_them() -> None:
     with pytest.raises(InvalidRequestError, match="has no calls of tools"):
         response_grammar(ResponseFormat("own"), TOOLS, read_tool_choice("auto", TOOLS))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [None, {}, {"type": "object"}, {"properties": {}, "required": [], "title": "x"}],
+    ids=str,
+)
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_a_tool_without_parameters_takes_no_arguments(name: str, schema: Any) -> None:
+    tools = read_tools([{"name": "get_weather", "parameters": schema}])
+    choice = read_tool_choice("required", tools)
+    follower = Follower(response_grammar(FORMATS[name], tools, choice))
+    text = WRITTEN[name][0] + ENDS.get(name, "")
+    assert not follower.follows(text)
+    for arguments in (
+        *('{"city": "Paris", "days": 3}', '{"city":"Paris","days":3}'),
+        *("<parameter=city>Paris</parameter>\n", "<parameter=days>3</parameter>\n"),
+        *("<parameter=city>\nParis\n</parameter>\n", "<parameter=days>\n3\n</parameter>\n"),
+        *("<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n",),
+        *("<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n",),
+        *('{city:<|"|>Paris<|"|>,days:3}', "{city:<escape>Paris<escape>,days:3}"),
+    ):
+        text = text.replace(arguments, "{}" if arguments.startswith("{") else "")
+    assert follower.follows(text), text
+
+
+def test_a_tool_that_allows_any_arguments_takes_them() -> None:
+    tools = read_tools([{"name": "f", "parameters": {"additionalProperties": True}}])
+    follower = Follower(response_grammar(FORMATS["hermes"], tools, read_tool_choice(None, tools)))
+    assert follower.follows('<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>')

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ ROOT = {"$defs": {"n": {"type": "integer"}, "loop": {"$ref": "#/$defs/loop"}, "a
         ('"7"', {}, '"7"'),
         ("x", {}, "x"),
         ("NaN", {}, "NaN"),
-        ("9" * 5000, {"type": "integer"}, "9" * 5000),
+        ("9" * 5000, {"type": "integer"}, int(sys.float_info.max)),
         ("[" * 9000, {"type": "array"}, "[" * 9000),
     ],
 )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 from collections.abc import Iterable
 from itertools import pairwise
@@ -17,6 +18,7 @@ from pybatcher.text.output.formats.formats import FORMATS
 from pybatcher.text.output.read.deltas import (
     ContentDelta,
     Delta,
+    ParsedResponse,
     ReasoningDelta,
     ToolCallArguments,
     ToolCallEnded,
@@ -174,8 +176,6 @@ def test_a_call_that_started_and_breaks_is_void() -> None:
     "arguments",
     [
         '{"a": "\\ud800"}',
-        '{"a": 1e999}',
-        '{"a": ' + "9" * 5000 + "}",
         '{"a": ' + "[" * 100 + "]" * 100 + "}",
         '{"a": NaN}',
         '{"a": "line\nline"}',
@@ -193,6 +193,96 @@ def test_arguments_without_a_plain_value_are_no_arguments(arguments: str) -> Non
     response = parse_response(text, FORMATS["hermes"])
     assert response.content == text
     assert response.tool_calls == ()
+
+
+@pytest.mark.parametrize(
+    ("number", "value"),
+    [
+        ("3e+832", sys.float_info.max),
+        ("-3E832", -sys.float_info.max),
+        ("9" * 5000, sys.float_info.max),
+        ("-" + "9" * 1234, -sys.float_info.max),
+        ("1" + "0" * 600, 10**600),
+        ("3e-832", 0.0),
+    ],
+)
+def test_a_number_beyond_a_double_is_a_number(number: str, value: float) -> None:
+    arguments = f'{{"a": [{number}]}}'
+    text = f'<tool_call>{{"name": "f", "arguments": {arguments}}}</tool_call>'
+    (call,) = parse_response(text, FORMATS["hermes"]).tool_calls
+    assert (call.arguments, call.arguments_text) == ({"a": [value]}, arguments)
+
+
+def without_notes(cases: Iterable[Case]) -> list[Case]:
+    return [case for case in cases if not parse_case(case).notes]
+
+
+def parse_case(case: Case) -> ParsedResponse:
+    return parse_response(case.text, FORMATS[case.format], in_reasoning=case.in_reasoning)
+
+
+def is_beginning(content: str, whole: str, case: Case) -> bool:
+    """True if a content has no markup. Without calls, and in harmony, one character is no marker;
+    the beginning of JSON before its first key is no call, where nothing opens one.
+    """
+    if content.rstrip().startswith(("{", "[", "```json")) and case.calls:
+        return content.rstrip() in ("{", '{"', "[", "```json", "```json\n{", '```json\n{"')
+    if case.format == "harmony" or not case.calls:
+        content = re.sub(r"[<\[t]$", "", content)
+    return whole.strip().startswith(content.strip())
+
+
+@pytest.mark.parametrize("case", without_notes(CASES), ids=lambda case: case.text[:30])
+def test_a_response_that_is_cut_anywhere_has_no_markup(case: Case) -> None:
+    """The calls grow, and a call counts as soon as its name is complete."""
+    schemas: dict[str, dict[str, Any]] = {name: {} for name, _ in case.calls}
+    whole = parser_of(case, schemas=schemas)
+    fed(whole, [case.text])
+    expected = whole.response()
+    n_calls = 0
+    for end in range(len(case.text) + 1):
+        text = case.text[:end]
+        parser = parser_of(case, schemas=schemas)
+        deltas = [*parser.feed(text), *parser.finish(is_cut=True)]
+        assert whole_text(deltas) == text
+        found = parser.response()
+        assert is_beginning(found.content, expected.content, case), text
+        assert is_beginning(found.reasoning, expected.reasoning, case), text
+        assert found.notes == ()
+        for call, full in zip(found.tool_calls, expected.tool_calls, strict=False):
+            assert (call.id, call.name) == (full.id, full.name)
+            assert full.arguments_text.startswith(call.arguments_text)
+            assert set(call.arguments) <= set(full.arguments)
+            assert call.is_cut or call == full
+        assert not any(call.is_cut for call in found.tool_calls[:-1])
+        assert n_calls <= len(found.tool_calls) <= len(expected.tool_calls)
+        n_calls = len(found.tool_calls)
+        told = [d.text for d in deltas if isinstance(d, ToolCallArguments)]
+        assert "".join(told) == "".join(call.arguments_text for call in found.tool_calls)
+        one_by_one = parser_of(case, schemas=schemas)
+        pieces = [delta for letter in text for delta in one_by_one.feed(letter)]
+        assert joined([*pieces, *one_by_one.finish(is_cut=True)]) == joined(deltas)
+    assert not any(call.is_cut for call in found.tool_calls)
+
+
+@pytest.mark.parametrize("text", ["{", '{"', '{"na', "[", '[{"name": "f', " {"])
+@pytest.mark.parametrize("name", ["llama3", "gemma3", "generic"])
+def test_a_response_of_calls_alone_has_no_content(name: str, text: str) -> None:
+    parser = ResponseParser(FORMATS[name], schemas={"f": {}}, only_calls=True)
+    parser.feed(text)
+    parser.finish(is_cut=True)
+    assert parser.response() == ParsedResponse("", "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"answer": "', '{"name": "x", "age', '{"name": "other', '{"type": "circle', "[1, 2", "[a"],
+)
+def test_an_answer_in_json_that_is_cut_is_content(text: str) -> None:
+    parser = ResponseParser(FORMATS["llama3"], schemas={"f": {}})
+    parser.feed(text)
+    parser.finish(is_cut=True)
+    assert parser.response() == ParsedResponse(text, "")
 
 
 def test_without_tools_no_text_is_a_call() -> None:
