@@ -67,8 +67,9 @@ class HttpServer:
             proxy_headers=False,
             server_header=False,
             timeout_keep_alive=_KEEP_ALIVE,
-            backlog=backlog,
+            backlog=1,  # asyncio tries to accept so many in a turn, even after a failure
         )
+        self._backlog = backlog
         self._server = _SignalsLeftAlone(config)
         self._task: asyncio.Task[None] | None = None
 
@@ -83,6 +84,9 @@ class HttpServer:
         self._task = asyncio.create_task(serving, name="pybatcher-http")
         while not (self._server.started or self._task.done()):  # noqa: ASYNC110 - has no event
             await asyncio.sleep(0)
+        if self._server.started:
+            for sock in sockets:
+                sock.listen(self._backlog)
 
     def close_soon(self) -> None:
         """Accept no new connections or requests, and finish the present ones."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import sysconfig
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 __all__ = ["new_loop", "run"]
 
 _T = TypeVar("_T")
+_LOGGER = logging.getLogger("pybatcher.sidecar")
 
 _YOUNG = 10_000
 """New objects that trigger a garbage collection. With Python's default of 700, a burst of ten
@@ -22,6 +24,14 @@ _LOTS = 100
 Python's default of 10 that is every few seconds during a burst of connections; ten thousand
 connections are fewer young collections than this.
 """
+
+_ACCEPT_FAILED = "socket.accept() out of system resource"
+"""The message with which asyncio reports that there is no descriptor for a new connection. It stops
+accepting for a second then, and tries again.
+"""
+
+_SILENCE = 60.0
+"""Seconds between two lines of the log about that."""
 
 
 def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -46,6 +56,32 @@ def run(main: Coroutine[Any, Any, _T]) -> _T:
         gc.set_threshold(_YOUNG, _LOTS, before[2])
     try:
         with asyncio.Runner(loop_factory=new_loop()) as runner:
+            runner.get_loop().set_exception_handler(_ExceptionHandler())
             return runner.run(main)
     finally:
         gc.set_threshold(*before)
+
+
+class _ExceptionHandler:
+    """Logs as asyncio does, but failed accepts rarely: clients cause them, and each retry again."""
+
+    def __init__(self) -> None:
+        self._silent_until = 0.0
+        self._n_silent = 0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log what `asyncio.loop.call_exception_handler` was called with."""
+        if context.get("message") != _ACCEPT_FAILED:
+            loop.default_exception_handler(context)
+            return
+        self._n_silent += 1
+        if loop.time() < self._silent_until:
+            return
+        self._silent_until = loop.time() + _SILENCE
+        _LOGGER.warning(
+            "new connections wait: %s (%d times since the last such line); raise the limit of "
+            "open files (ulimit -n), or lower max_connections",
+            context.get("exception"),
+            self._n_silent,
+        )
+        self._n_silent = 0

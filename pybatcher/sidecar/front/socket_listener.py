@@ -75,8 +75,10 @@ class SocketListener(Listener):
         self._front = fronts[self._model]
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
-            self._session, sock=self._listening.sock, **_LEAVES_THE_FILE
+            self._session, sock=self._listening.sock, backlog=1, **_LEAVES_THE_FILE
         )
+        # asyncio tries to accept `backlog` connections in a turn, even after a failure
+        self._listening.sock.listen(self._config.max_connections)
 
     @override
     def use(self, config: ServeConfig) -> None:

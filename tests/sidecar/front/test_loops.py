@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
+import socket
 import sys
 import sysconfig
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +30,44 @@ def test_without_uvloop_it_runs_on_asyncio(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "uvloop", None)
     assert new_loop() is None
     assert run(loop_module()) == "asyncio"
+
+
+def test_without_descriptors_accepting_pauses_and_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """On asyncio, as uvloop accepts and closes such connections itself."""
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    n_tries = 0
+
+    class Full(socket.socket):
+        def accept(self) -> Any:
+            nonlocal n_tries
+            n_tries += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    async def crowd() -> None:
+        listening = Full(socket.AF_UNIX)
+        listening.bind(str(tmp_path / "s"))
+        listening.listen(100)
+        listening.setblocking(False)
+        loop = asyncio.get_running_loop()
+        server = await loop.create_unix_server(asyncio.Protocol, sock=listening, backlog=1)
+        listening.listen(100)
+        clients = [socket.socket(socket.AF_UNIX) for _ in range(20)]
+        for one in clients:
+            one.connect(str(tmp_path / "s"))
+        await asyncio.sleep(1.2)
+        loop.call_exception_handler({"message": "another"})
+        for one in clients:
+            one.close()
+        server.close()
+
+    run(crowd())
+    assert n_tries == 2
+    waiting = [one for one in caplog.messages if one.startswith("new connections wait")]
+    assert len(waiting) == 1
+    assert "Too many open files" in waiting[0]
+    assert len(caplog.messages) == 2
 
 
 def test_what_is_raised_comes_out() -> None:
