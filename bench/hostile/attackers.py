@@ -194,6 +194,20 @@ async def floods_of_calls(a: Attack) -> None:
         await _drop(reader, writer)
 
 
+async def heavy_arguments(a: Attack) -> None:
+    """Send calls whose arguments other than the prompt are large, also for 64 samples each."""
+    number = iter(range(1, 2**31))
+    arguments: list[dict[str, object]] = [
+        {"namespace": "n" * 4_000_000},
+        {"stop": ["ab" * 8000], "n": 64},
+        {"stop_token_ids": [5] * 200_000, "n": 64},
+        {"grammar": "x" * 1_000_000},
+        {"json_schema": json.dumps({"description": "x" * 1_000_000})},
+        {"trace_headers": {"traceparent": "x" * 1_000_000}},
+    ]
+    await _talk(a, lambda: _generate(next(number), **a.random.choice(arguments)))
+
+
 async def never_read(a: Attack) -> None:
     """Send questions and never read an answer."""
     held: list[tuple[Reader, Writer]] = []
@@ -250,6 +264,7 @@ KINDS: dict[str, tuple[Callable[[Attack], Awaitable[None]], float]] = {
     "duplicate msgids": (duplicate_msgids, 500.0),
     "floods": (floods, 2000.0),
     "floods of calls": (floods_of_calls, 200.0),
+    "heavy arguments": (heavy_arguments, 10.0),
     "never read": (never_read, 500.0),
     "connects": (connects, 1000.0),
 }

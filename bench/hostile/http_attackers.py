@@ -55,8 +55,10 @@ class HttpAttack(Attack):
                 await asyncio.sleep(0.05)
 
 
-def _post(*headers: bytes, body: bytes = _BODY, sized: bool = True) -> bytes:
-    lines = [b"POST /v1/completions HTTP/1.1", b"host: here", *headers]
+def _post(
+    *headers: bytes, body: bytes = _BODY, sized: bool = True, path: bytes = b"/v1/completions"
+) -> bytes:
+    lines = [b"POST %b HTTP/1.1" % path, b"host: here", *headers]
     lines += [b"content-length: %d" % len(body)] if sized else []
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
@@ -212,6 +214,43 @@ async def gone_with_keys(a: HttpAttack) -> None:
     await _each_on_its_own(a, lambda: _post(b"idempotency-key: %d" % next(number), body=body))
 
 
+async def arguments_times_n(a: HttpAttack) -> None:
+    """Ask for 64 samples, each of which needs the same long stop text, bias, choices or schema."""
+    wide = {"properties": {f"property {i}": {"type": "string"} for i in range(4000)}}
+    arguments: list[dict[str, object]] = [
+        {"stop": ["ab" * 8000]},
+        {"stop_token_ids": [5] * 16_000},
+        {"logit_bias": {str(i): 1 for i in range(2000)}},
+        {"guided_choice": [f"one of the choices, {i}" for i in range(10_000)]},
+        {"guided_json": {"type": "object", **wide}},
+    ]
+    bodies = [json.dumps({"prompt": "x", "n": 64, "max_tokens": 4, **one}) for one in arguments]
+    await _each_on_its_own(a, lambda: _post(body=a.random.choice(bodies).encode()))
+
+
+async def long_lists(a: HttpAttack) -> None:
+    """Embed two thousand texts, and ask for the text of two hundred thousand tokens."""
+    texts = json.dumps({"input": ["x y z"] * 2000}).encode()
+    tokens = json.dumps({"tokens": [7] * 200_000}).encode()
+    whole = [_post(path=b"/v1/embeddings", body=texts), _post(path=b"/detokenize", body=tokens)]
+    await _each_on_its_own(a, lambda: a.random.choice(whole))
+
+
+async def kept_answers(a: HttpAttack) -> None:
+    """Have long answers kept, each under an idempotency key of its own."""
+    number = count()
+    body = json.dumps({"prompt": "x", "max_tokens": 300, "logprobs": 5}).encode()
+    while not a.is_over:
+        reader, writer = await a.connect()
+        with suppress(OSError):
+            key = b"idempotency-key: kept-%d" % next(number)
+            writer.write(_post(b"connection: close", key, body=body))
+            await reader.read()
+        writer.transport.abort()
+        if not await a.act():
+            return
+
+
 async def crowds(a: HttpAttack) -> None:
     """Open 10,000 connections and hold them: idle ones, half heads, and some that had an answer."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -247,6 +286,9 @@ HTTP_KINDS: dict[str, tuple[Callable[[HttpAttack], Awaitable[None]], float]] = {
     SHORT: (short_streams, 10.0),
     GONE: (gone, 10.0),
     "gone with keys": (gone_with_keys, 10.0),
+    "arguments times n": (arguments_times_n, 2.0),
+    "long lists": (long_lists, 2.0),
+    "kept answers": (kept_answers, 20.0),
     "crowds": (crowds, 1000.0),
     "connects": (connects, 500.0),
 }
