@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ..errors import InvalidRequestError
-from ..errors.checks import REQUEST, plain_int, short, type_name
+from ..errors.checks import LONGEST_NAME, REQUEST, plain_int, short, type_name
 from ..params import MAX_LOGPROBS, SamplingParams
 from ..scheduling import Pooling
 
@@ -116,7 +116,9 @@ def check_several(field: str, texts: object) -> tuple[Any, ...]:
 
 def check_namespace(namespace: object) -> str:
     """Return the namespace's name, "" for None (the common one). Raises InvalidRequestError."""
-    return "" if namespace is None else REQUEST.text("namespace", namespace, "a str, or None")
+    if namespace is None:
+        return ""
+    return REQUEST.text("namespace", namespace, "a str, or None", most=LONGEST_NAME)
 
 
 def is_chat(content: object) -> bool:

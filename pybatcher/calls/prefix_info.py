@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors.checks import REQUEST
+from ..errors.checks import LONGEST_NAME, REQUEST
 
 if TYPE_CHECKING:
     from typing import Self
@@ -47,4 +47,5 @@ class Prefixes(tuple[PrefixInfo, ...]):
 
 def check_prefix_name(name: object) -> str:
     """Return the name of a prefix, a text that is not empty. Raises InvalidRequestError."""
-    return REQUEST.text("name", name, "a text of at least one character", may_be_empty=False)
+    wanted = "a text of at least one character"
+    return REQUEST.text("name", name, wanted, may_be_empty=False, most=LONGEST_NAME)

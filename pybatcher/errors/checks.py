@@ -19,6 +19,7 @@ from typing import Any
 from . import ConfigError, InvalidRequestError, PybatcherError
 
 __all__ = [
+    "LONGEST_NAME",
     "OPTION",
     "REQUEST",
     "Checks",
@@ -29,6 +30,9 @@ __all__ = [
     "short",
     "type_name",
 ]
+
+LONGEST_NAME = 1024
+"""The most characters of a namespace and of a prefix's name, which are kept for long."""
 
 _MOST_SHOWN = 300  # characters of a value in an error
 _TEXTS = (str, bytes, bytearray, memoryview)
@@ -173,12 +177,22 @@ class Checks:
         return found
 
     def text(
-        self, name: str, value: object, wanted: str = "a str", *, may_be_empty: bool = True
+        self,
+        name: str,
+        value: object,
+        wanted: str = "a str",
+        *,
+        may_be_empty: bool = True,
+        most: int | None = None,
     ) -> str:
-        """Return a text that UTF-8 can encode."""
+        """Return a text that UTF-8 can encode, of at most `most` characters."""
         found = plain_text(value)
         if found is None or not (found or may_be_empty):
             raise self.bad(name, value, wanted)
+        if most is not None and len(found) > most:
+            raise field_error(
+                self.error, name, f"has {len(found)} characters; it must have at most {most}"
+            )
         self.unicode(name, found)
         return found
 

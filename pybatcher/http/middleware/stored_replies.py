@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from dataclasses import dataclass
 
 from ..base.http_error import HttpError
@@ -65,7 +66,13 @@ class StoredReplies:
 
     def begin(self, key: str, request: bytes, answer: Answer, body: bytes) -> StoredReply:
         """Start the response to a new key, and return it."""
-        made = StoredReply(request, lambda size: self._has_room(made, size))
+
+        def has_room(size: int) -> bool:
+            response = this()
+            return response is not None and self._has_room(response, size)
+
+        made = StoredReply(request, has_room)
+        this = weakref.ref(made)  # otherwise the response would be part of a reference cycle
         self._responses[key] = made
         task = asyncio.create_task(made.make(answer, body), name="pybatcher-idempotent")
         self._tasks[made] = task

@@ -13,6 +13,8 @@ __all__ = ["Answer", "StoredReply"]
 
 _MOST_AHEAD = 16  # messages that a client can be behind and still count as reading
 _OVERHEAD = 320  # bytes of a message in memory in addition to its body
+# the holder of a pause; the response itself as the holder would be a reference cycle
+_UNREAD = object()
 
 Answer = Callable[[Callable[[], Awaitable[Message]], Send], Awaitable[None]]
 """An ASGI application with the scope of one request."""
@@ -27,6 +29,8 @@ class StoredReply:
         faster than its clients read.
 
     While it has no client, or all clients are far behind, its calls pause in favour of others.
+
+    No object that it refers to refers to it, so that a response that is evicted is freed at once.
     """
 
     def __init__(self, request: bytes, has_room: Callable[[int], bool]) -> None:
@@ -40,7 +44,8 @@ class StoredReply:
         self._positions: dict[object, int] = {}  # the number of messages sent, by client
         self._changed = asyncio.Event()
         self._abandoned = asyncio.Event()
-        self._error: BaseException | None = None
+        self._has_failed = False
+        self._error: BaseException | None = None  # None again after the last client has got it
         self._backpressure = Backpressure(_MOST_AHEAD)
 
     @property
@@ -51,7 +56,7 @@ class StoredReply:
     @property
     def is_worth_keeping(self) -> bool:
         """True if the request was executed. A refused request can be repeated."""
-        if self.is_cut or self._error is not None or not self._messages:
+        if self.is_cut or self._has_failed or not self._messages:
             return False
         start = self._messages[0]
         return start["status"] == 200 or (b"x-should-retry", b"false") in start["headers"]
@@ -73,7 +78,7 @@ class StoredReply:
         try:
             await answer(receive, self._add)
         except BaseException as error:
-            self._error = error  # send_to raises it for each client
+            self._error, self._has_failed = error, True  # send_to raises it for each client
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -115,6 +120,8 @@ class StoredReply:
     def leave(self, client: object) -> None:
         """Remove a client."""
         del self._positions[client]
+        if self.has_ended and not self._positions:
+            self._error = None  # the frames of its traceback refer to this response
         self._note_reading()
         self._wake()
 
@@ -151,9 +158,9 @@ class StoredReply:
         n_all = self._n_dropped + len(self._messages)
         behind = min((n_all - position for position in self._positions.values()), default=None)
         if behind is None or behind > _MOST_AHEAD:
-            self._backpressure.pause(self)
+            self._backpressure.pause(_UNREAD)
         elif behind <= _MOST_AHEAD // 2:
-            self._backpressure.resume(self)
+            self._backpressure.resume(_UNREAD)
 
     def _wake(self) -> None:
         """Wake all tasks that wait for a change."""

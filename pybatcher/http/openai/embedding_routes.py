@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from ..base.connection import unless_gone
 from ..base.context import Context
 from ..base.field_names import fields_named, text_names
 from ..base.sampling_fields import read_flag
 from .embeddings import (
-    embeddings_body,
+    embeddings_json,
     pairs_body,
     ranked_body,
     read_embeddings,
@@ -23,6 +25,8 @@ from .embeddings import (
 
 __all__ = ["ROUTES"]
 
+_FEW = 4  # vectors that are written on the loop: a large one takes half a millisecond
+
 
 async def embeddings(context: Context, request: Request) -> Any:
     """POST /v1/embeddings."""
@@ -32,9 +36,9 @@ async def embeddings(context: Context, request: Request) -> Any:
     options |= context.options(request)
     with fields_named(lambda: text_names({"input": body["input"]})):
         made = await unless_gone(request, batcher.embed(texts, **options))
-    return JSONResponse(
-        embeddings_body(made, model=name, as_base64=as_base64, dimensions=dimensions)
-    )
+    write = partial(embeddings_json, made, model=name, as_base64=as_base64, dimensions=dimensions)
+    written = write() if len(made) <= _FEW else await asyncio.to_thread(write)
+    return Response(written, media_type="application/json")
 
 
 async def score(context: Context, request: Request) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from ..base.sampling_fields import bad
 
 __all__ = [
     "embeddings_body",
+    "embeddings_json",
     "pairs_body",
     "ranked_body",
     "read_embeddings",
@@ -57,6 +59,26 @@ def embeddings_body(
             told = base64.b64encode(vector.astype("<f4").tobytes()).decode()
         data.append({"object": "embedding", "index": i, "embedding": told})
     return {"object": "list", "data": data, "model": model, "usage": _usage(made)}
+
+
+def embeddings_json(
+    made: Sequence[Embedding], *, model: str, as_base64: bool, dimensions: int | None
+) -> bytes:
+    """Return the body of `embeddings_body` as JSON.
+
+    Each vector is made and written by itself: on another thread, this holds the GIL for no longer.
+    """
+    parts = []
+    for i, one in enumerate(made):
+        body = embeddings_body([one], model=model, as_base64=as_base64, dimensions=dimensions)
+        parts.append(_dumped({**body["data"][0], "index": i}))
+    head = {"object": "list", "data": [], "model": model, "usage": _usage(made)}
+    begin, end = _dumped(head).split('"data":[', 1)
+    return f'{begin}"data":[{",".join(parts)}{end}'.encode()
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def read_pairs(body: Mapping[str, Any]) -> dict[str, Texts]:

@@ -7,8 +7,9 @@ the tokens it has: with these, any worker of the same model resumes it with the 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -27,22 +28,40 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "PendingGeneration", "PendingQuestion", "bytes_of"]
 
-_BYTES_OF_INT = 36  # an int and its slot in a list
+_BYTES_OF_NUMBER = 36  # a number and its slot in a list
+_BYTES_OF_ITEM, _BYTES_OF_CONTAINER = 8, 64
+_BYTES_OF_TOKEN = 160  # a token of an output: its id, its time and its text
+_BYTES_OF_TOP = 120  # one of the likeliest tokens with its log-probability
+_MOST_VALUES = 2**20
+_NUMBERS = frozenset({int, float, bool, type(None)})
 
 
 def bytes_of(*values: Any) -> int:
-    """Return the approximate bytes of memory of texts, token ids, and lists of either."""
-    total = 0
-    for value in values:
+    """Return the approximate bytes of memory of plain values and of dataclasses of them.
+
+    Every text, number, key and field counts, however deep it is; of endless values, such as a list
+    that contains itself, as many as no message has.
+    """
+    total, left = 0, list(values)
+    for _ in range(_MOST_VALUES):
+        if not left:
+            break
+        value = left.pop()
         if isinstance(value, (str, bytes)):
-            total += len(value)
-        elif isinstance(value, (list, tuple)) and value:
-            if isinstance(value[0], int):
-                total += _BYTES_OF_INT * len(value)
+            total += sys.getsizeof(value)
+        elif isinstance(value, (list, tuple)):
+            total += _BYTES_OF_CONTAINER + _BYTES_OF_ITEM * len(value)
+            if _NUMBERS.issuperset(map(type, value)):
+                total += (_BYTES_OF_NUMBER - _BYTES_OF_ITEM) * len(value)
             else:
-                total += bytes_of(*value)
-        elif isinstance(value, dict):
-            total += bytes_of(*value.values())
+                left += value
+        elif isinstance(value, Mapping):
+            total += _BYTES_OF_CONTAINER + 2 * _BYTES_OF_ITEM * len(value)
+            left += (list(value), list(value.values()))
+        elif is_dataclass(value) and not isinstance(value, type):
+            left += (getattr(value, one.name) for one in fields(value))
+        elif value is not None:
+            total += _BYTES_OF_NUMBER
     return total
 
 
@@ -162,8 +181,8 @@ class PendingGeneration(Entry):
             return replace(self.call, timeout=timeout)
         return replace(self.call, timeout=timeout, output=(*self.call.output, *self.token_ids))
 
-    def take(self, piece: Piece, now: float) -> None:
-        """Append a piece of the output that came at `now`."""
+    def take(self, piece: Piece, now: float) -> int:
+        """Append a piece of the output that came at `now`. Return its bytes of memory."""
         self.token_ids += piece.token_ids
         self._text.append(piece.text)
         if piece.reasoning:
@@ -179,6 +198,12 @@ class PendingGeneration(Entry):
         if piece.logprobs:
             self._logprobs += piece.logprobs
         self.token_times += [now] * len(piece.token_ids)
+        size = _BYTES_OF_TOKEN * len(piece.token_ids) + len(piece.text) + len(piece.reasoning)
+        size += bytes_of(piece.tool_calls) if piece.tool_calls else 0
+        n_top = sum(1 + len(one.top) for one in piece.logprobs or ())
+        size += _BYTES_OF_TOP * n_top
+        self.n_bytes += size
+        return size
 
     def whole(self, last: Completion, now: float) -> Completion:
         """Return the completion of the whole output. last: the part that the last worker made."""

@@ -44,8 +44,8 @@ class PendingCalls:
     replays: calls survive the loss of a link: they are sent again over the next one, with the
         tokens they have. False: they end with ConnectionLostError.
     suspects: a lost link means that a worker died, and the call that caused it is searched for.
-    most_bytes: most bytes of prompts in the journal, approximately; above it calls get
-        QueueFullError.
+    most_bytes: most bytes of the calls in the journal and of their outputs, approximately; above it
+        further calls get QueueFullError.
     on_work: called when a call is added.
     numbers: the ids of calls; shared by several `PendingCalls` whose calls need unique ids.
 
@@ -163,14 +163,22 @@ class PendingCalls:
         numbers = [next(self._numbers) for _ in range(n)]
         return range(numbers[0], numbers[-1] + 1)
 
-    def add(self, entry: Entry) -> None:
-        """Send a call, now or as soon as there is a link. Raises QueueFullError."""
-        if self._journal and self._bytes + entry.n_bytes > self._most_bytes:
+    def add(self, *entries: Entry) -> None:
+        """Send calls, all samples of one or a question, now or as soon as there is a link.
+
+        Raises QueueFullError, for all of them.
+        """
+        n_bytes = sum(entry.n_bytes for entry in entries)
+        if self._journal and self._bytes + n_bytes > self._most_bytes:
             raise QueueFullError(
-                f"the prompts in flight take {self._bytes} bytes, which may be {self._most_bytes}; "
-                "send it again later",
+                f"the calls in flight take {self._bytes} bytes, of {self._most_bytes} that they "
+                f"may take, and this one takes {n_bytes}; send it again later",
                 retry_after=_RETRY_AFTER,
             )
+        for entry in entries:
+            self._add(entry)
+
+    def _add(self, entry: Entry) -> None:
         self._bytes += entry.n_bytes
         self._journal[entry.number] = entry
         if entry.backpressure is not None:
@@ -251,7 +259,7 @@ class PendingCalls:
     def _take(self, entry: PendingGeneration, delta: dict[str, Any]) -> None:
         """Process a delta of a call. An exception ends that call only."""
         piece = piece_of(delta)
-        entry.take(piece, self.clock())
+        self._bytes += entry.take(piece, self.clock())
         if entry.reply.streams:
             try:
                 entry.reply.push(replace(piece, index=entry.index) if entry.index else piece)

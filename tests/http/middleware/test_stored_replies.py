@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -118,6 +120,34 @@ async def test_the_oldest_make_room() -> None:
     assert long.is_cut
     assert kept.find("f", b"request") is None
     assert kept._n_bytes <= 8 * SIZE
+
+
+async def test_an_evicted_response_is_freed_without_a_collection() -> None:
+    """The collector runs rarely in a server, and each response may have megabytes."""
+
+    async def sent(_: Any) -> None:
+        pass
+
+    kept = StoredReplies(KeepLimits(most_kept=2))
+    gone: list[weakref.ref[StoredReply]] = []
+    gc.collect()
+    gc.disable()
+    try:
+        for i in range(5):
+            answer, response = begun(kept, str(i))
+            client = kept.join(response)
+            answer.tell(START, *[part(b"x" * 1000, True)] * 20)  # it is paused: nobody reads it
+            await settled()
+            answer.tell(part(b"", False), None)
+            await settled()
+            await response.send_to(client, sent)
+            kept.leave(str(i), response, client)
+            gone.append(weakref.ref(response))
+            del answer, response, client
+            await settled()
+        assert [one() is None for one in gone] == [True] * 3 + [False] * 2
+    finally:
+        gc.enable()
 
 
 async def test_those_in_flight_do_not_make_room() -> None:

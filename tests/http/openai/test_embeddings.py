@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from pybatcher import Embedding
 from pybatcher.http.base.http_error import HttpError
 from pybatcher.http.openai.embeddings import (
     embeddings_body,
+    embeddings_json,
     ranked_body,
     read_embeddings,
     read_pairs,
@@ -33,6 +35,14 @@ def test_vectors_have_length_one_also_where_they_are_cut() -> None:
     assert np.frombuffer(data, "<f4") == pytest.approx(np.array([3, 4, 12]) / 13)
     with pytest.raises(HttpError, match="dimensions is 4"):
         embeddings_body(made, model="m", as_base64=False, dimensions=4)
+
+
+@pytest.mark.parametrize("as_base64", [False, True])
+def test_the_json_is_that_of_the_body(as_base64: bool) -> None:
+    made = [vector(3.0, 4.0, i) for i in range(5)]
+    options: dict[str, Any] = {"model": 'a "m', "as_base64": as_base64, "dimensions": 2}
+    assert json.loads(embeddings_json(made, **options)) == embeddings_body(made, **options)
+    assert json.loads(embeddings_json([], **options)) == embeddings_body([], **options)
 
 
 def test_cosines_and_ranks() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pybatcher.calls.call import Call
+from pybatcher.calls.chat_settings import ChatSettings
 from pybatcher.calls.completion import Completion, Piece, Timeline, TokenLogprob, Usage
 from pybatcher.calls.reply import Reply
 from pybatcher.params import SamplingParams
-from pybatcher.sidecar.replay.journal import PendingGeneration
+from pybatcher.sidecar.replay.journal import PendingGeneration, bytes_of
 
 
 def a_generation(
@@ -34,6 +35,29 @@ def a_completion(text: str, token_ids: tuple[int, ...], *, at: float) -> Complet
         usage=Usage(4, 1, len(token_ids)),
         timeline=Timeline(at - 2, at - 1, at, at + 9, times, 1, 5),
     )
+
+
+def test_every_byte_of_a_call_counts() -> None:
+    params = SamplingParams(
+        json_schema="{" + '"a": 1,' * 1000 + '"b": 2}',
+        stop=["x" * 1000],
+        stop_token_ids=range(1000),
+        logit_bias=dict.fromkeys(range(1000), 1.0),
+    )
+    tools = [{"x" * 1000: [1, {"y": "z" * 1000}]}]
+    call = Call(
+        content="p" * 1000,
+        namespace="n" * 1000,
+        trace_headers={"traceparent": "t" * 1000},
+        output=tuple(range(1000)),
+        chat=ChatSettings(tools=tools),
+    )
+    assert bytes_of(params) > 7000 + 1000 + 36_000 + 72_000
+    assert bytes_of(call) > 6 * 1000 + 36_000
+    assert bytes_of([1, "x" * 1000]) > 1000
+    endless: list[object] = []
+    endless.append(endless)
+    assert bytes_of(endless) > 2**20
 
 
 def test_what_is_asked_first_is_what_was_asked_for() -> None:
@@ -97,3 +121,12 @@ def test_what_there_is_when_the_time_is_over_is_a_completion() -> None:
     assert (whole.text, whole.token_ids, whole.finish_reason) == (" upon", (5,), "deadline")
     assert whole.usage == Usage(3, 0, 1)
     assert whole.logprobs is None
+
+
+def test_the_tokens_and_log_probabilities_of_an_output_count() -> None:
+    entry = a_generation(logprobs=5)
+    few = entry.take(Piece("a", (1,), None, None), 1.0)
+    top = tuple((i, -1.0) for i in range(32))
+    many = entry.take(Piece("a", (1,), (TokenLogprob(1, -1.0, top),), None), 1.0)
+    assert many > few + 32 * 100
+    assert entry.n_bytes == few + many

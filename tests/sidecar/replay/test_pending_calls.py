@@ -212,11 +212,17 @@ async def test_a_caller_whose_pieces_cannot_be_passed_on_harms_nobody() -> None:
 
 
 async def test_prompts_in_flight_may_take_so_much_memory_and_no_more() -> None:
-    remote, replies = a_relay(most_bytes=250), [Reply(streams=True), Reply(streams=True)]
+    remote, replies = a_relay(most_bytes=2500), [Reply(streams=True), Reply(streams=True)]
     await remote.submit(a_call("x" * 200), replies[0])
-    with pytest.raises(QueueFullError, match="250"):
-        await remote.submit(a_call([1] * 10), replies[1])
+    with pytest.raises(QueueFullError, match="2500"):
+        await remote.submit(a_call([1] * 100), replies[1])
+    with pytest.raises(QueueFullError, match="2500"):
+        await remote.submit(a_call("x", n=9), replies[1])
+    assert remote.pending.n_in_flight == 1  # none of the nine
     link = made(remote)
+    link.delta(1, "x" * 2500, 1)
+    with pytest.raises(QueueFullError, match="2500"):  # its output counts as well
+        await remote.submit(a_call("x"), replies[1])
     link.finish(1, "")
     await remote.submit(a_call("x" * 1000), replies[1])  # alone it may be larger
     assert len(link.in_flight) == 1
