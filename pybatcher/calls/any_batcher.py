@@ -288,6 +288,9 @@ class AnyBatcher(Lifecycle):
             `max_prefill_tokens` and `itl_target` are, so it may have at most `n_batch` tokens. Up
             to `n_batch - n_parallel` tokens fit into a step with generating requests; a longer text
             waits until enough of these have ended, and later requests do not overtake it.
+        truncate: True cuts a text that has more tokens than the model's files allow
+            (max_seq_length) or than fit; a number cuts a text of more tokens than that. The special
+            tokens around a text stay. By default such a text raises RequestTooLongError.
         priority, timeout, namespace: as in `generate`. DeadlineExceededError is raised after the
             timeout.
 

@@ -22,6 +22,7 @@ __all__ = [
     "check_several",
     "check_timeout",
     "check_top_logprobs",
+    "check_truncate",
     "is_chat",
     "merge_params",
     "several_prompts",
@@ -92,6 +93,15 @@ def check_pooling(pooling: object) -> Pooling | None:
     wanted = "'last', 'mean' or 'cls'"
     found: Pooling = REQUEST.choice("pooling", pooling, ("last", "mean", "cls"), wanted)
     return found
+
+
+def check_truncate(truncate: object) -> bool | int:
+    """Return True, False, or the most tokens of a text. Raises InvalidRequestError."""
+    if truncate is True or truncate is False:
+        return truncate
+    return REQUEST.whole(
+        "truncate", truncate, 1, 2**31 - 1, "True, False, or the most tokens of a text"
+    )
 
 
 def check_top_logprobs(field: str, count: object) -> int:

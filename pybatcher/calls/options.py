@@ -114,6 +114,7 @@ class EmbedOptions(RequestOptions, total=False):
     """The keywords of `embed`."""
 
     pooling: Pooling | None
+    truncate: bool | int
 
 
 class PrefixOptions(TypedDict, total=False):

@@ -50,10 +50,14 @@ class ScoreContinuations(CallOptions, Question[list[Score]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedTexts(CallOptions, Question[list[Embedding]]):
-    """Embed each text as one vector. pooling: "last", "mean", "cls"; None: the model's own."""
+    """Embed each text as one vector. pooling: "last", "mean", "cls"; None: the model's own.
+
+    truncate: True cuts texts that are too long; a number cuts texts of more tokens.
+    """
 
     texts: Sequence[Prompt]
     pooling: str | None = None
+    truncate: bool | int = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,4 +98,6 @@ class Answer:
                 )
         if defaults.normalised:
             vector /= max(float(np.linalg.norm(vector)), _SMALLEST_NORM)
+        if defaults.dimensions:
+            vector = vector[: defaults.dimensions].copy()
         return Embedding(vector, prompt_tokens, self.cached_tokens)

@@ -22,8 +22,8 @@ from .gguf.file import is_gguf
 from .gguf.model import open_gguf
 from .safetensors.checkpoint import map_checkpoint, weight_files
 from .safetensors.quantised import read_scheme, with_matrices
-from .safetensors.sentence_transformers import read_embedding_defaults
-from .tokenizers.tokenizer_files import read_tokenizer
+from .safetensors.sentence_transformers import lowers_texts, read_embedding_defaults
+from .tokenizers.tokenizer_files import lower_texts, read_tokenizer
 
 __all__ = ["SHIPPED_MODEL", "open_model"]
 
@@ -64,6 +64,8 @@ def open_model(
     scheme = read_scheme(fields)
     blueprint = read_blueprint(fields.without("quantization_config"))
     tokenizer = read_tokenizer(directory, fields)
+    if lowers_texts(directory):
+        lower_texts(tokenizer)
     files = weight_files(directory)
     identity = fingerprint(files)
     if scheme is not None and identity:  # a scheme changes the weights of the same files
@@ -81,7 +83,7 @@ def open_model(
         name=name_of(directory.resolve()),
         path=directory,
         fingerprint=identity,
-        embedding=read_embedding_defaults(directory, blueprint.config),
+        embedding=read_embedding_defaults(directory, blueprint.config, blueprint.padding_token),
         generates=blueprint.generates,
     )
 

@@ -57,7 +57,7 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
         dtype=tensors[EMBEDDING].dtype,
         name=name,
         path=None,
-        embedding=EmbeddingDefaults.of_model(blueprint.config.causal),
+        embedding=EmbeddingDefaults.of_model(blueprint.config.causal, blueprint.padding_token),
         generates=blueprint.generates,
     )
 

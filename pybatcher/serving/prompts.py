@@ -6,6 +6,7 @@ import asyncio
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from ..errors.checks import REQUEST, plain_int, plain_text, short, type_name
 from ..text import ChatTemplate, Tokenizer
 from .fair_slots import FairSlots
 
-__all__ = ["PromptReader", "check_messages"]
+__all__ = ["PromptReader", "Truncation", "check_messages"]
 
 _T = TypeVar("_T")
 
@@ -39,6 +40,20 @@ def check_messages(messages: object) -> tuple[Any, ...]:
     if not checked:
         raise REQUEST.bad("messages", messages, _MESSAGES)
     return checked
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """The most tokens of a text to embed, and its treatment if it has more.
+
+    most: the limit. cuts: True if the text is cut, False if it is refused. from_left: True if its
+    beginning is cut off, False if its end is. advice: the remedy, for the error.
+    """
+
+    most: int
+    cuts: bool
+    from_left: bool
+    advice: str
 
 
 class PromptReader:
@@ -81,6 +96,7 @@ class PromptReader:
         add_special_tokens: bool = True,
         any_length: bool = False,
         tenant: str = "",
+        limit: Truncation | None = None,
     ) -> tuple[int, ...]:
         """Return the prompt's token ids, at least one.
 
@@ -88,7 +104,7 @@ class PromptReader:
             own. A prompt of token ids is returned unchanged.
         field: the name of the prompt in errors. add_special_tokens: False leaves out the special
             tokens of a text. any_length: True reads a prompt that has more tokens than a sequence
-            has positions, to count them.
+            has positions, to count them. limit: a lower limit for the tokens of a text.
         Raises InvalidRequestError for a prompt that is empty, is neither a text nor a sequence of
         whole numbers, or has tokens outside the vocabulary; RequestTooLongError for a prompt with
         more tokens than a sequence has positions.
@@ -104,11 +120,52 @@ class PromptReader:
             )
         with_special = add_special_tokens and not before
         tokens = before + await self._encode(
-            text, field, tenant=tenant, add_special_tokens=with_special, any_length=any_length
+            text,
+            field,
+            tenant=tenant,
+            add_special_tokens=with_special,
+            any_length=any_length,
+            limit=limit,
         )
         if not tokens:
             raise InvalidRequestError(
                 f"{field} is {short(text)}, which makes no token", field=field
+            )
+        return tokens
+
+    async def read_embedded(
+        self, text: object, limit: Truncation, *, field: str, prefix: str = "", tenant: str = ""
+    ) -> tuple[int, ...]:
+        """Return the token ids of a text to embed, at least one and at most `limit.most`.
+
+        prefix: a text that comes before a text, not before token ids. Raises the errors of `read`.
+        """
+        plain = plain_text(text)
+        if not limit.cuts:
+            asked: Any = text if plain is None or not prefix else prefix + plain
+            tokens = await self.read(asked, field=field, tenant=tenant, limit=limit)
+            if len(tokens) > limit.most < self._n_positions:  # else admission refuses the text
+                raise self._too_long(field, f"has {len(tokens)} tokens", limit)
+            return tokens
+        if plain is None:
+            wanted = "a text or a sequence of token ids"
+            tokens = await self._read_ids(text, field, wanted, _MOST_TOKEN_IDS)
+            return tokens[-limit.most :] if limit.from_left else tokens[: limit.most]
+        if not plain:
+            return await self.read(plain, field=field)
+        REQUEST.unicode(field, plain)
+        whole = prefix + plain
+
+        def encode(_: object) -> tuple[int, ...]:
+            made = self._tokenizer.encode_cut(whole, limit.most, from_left=limit.from_left)
+            return self._checked(made)
+
+        tokens = (
+            encode(None) if len(whole) <= _SHORT_TEXT else await self._on_thread(encode, tenant)
+        )
+        if not tokens:
+            raise InvalidRequestError(
+                f"{field} is {short(plain)}, which makes no token", field=field
             )
         return tokens
 
@@ -213,6 +270,10 @@ class PromptReader:
                 text, add_special_tokens=add_special_tokens, goes_on=goes_on
             )
         )
+        return self._checked(tokens)
+
+    def _checked(self, ids: Sequence[int]) -> tuple[int, ...]:
+        tokens = tuple(ids)
         if tokens and max(tokens) >= self._vocab_size:
             raise InvalidRequestError(
                 f"the text has the token {max(tokens)}, which the tokenizer knows and the model "
@@ -221,14 +282,23 @@ class PromptReader:
         return tokens
 
     async def _encode(
-        self, text: str, field: str, *, tenant: str, add_special_tokens: bool, any_length: bool
+        self,
+        text: str,
+        field: str,
+        *,
+        tenant: str,
+        add_special_tokens: bool,
+        any_length: bool,
+        limit: Truncation | None = None,
     ) -> tuple[int, ...]:
         if len(text) <= _SHORT_TEXT:
             REQUEST.unicode(field, text)
             return self.encode(text, add_special_tokens=add_special_tokens)
-        most = sys.maxsize if any_length else self._n_positions
+        most = self._n_positions if limit is None else min(limit.most, self._n_positions)
+        if any_length:
+            most = sys.maxsize
         if len(text) > most:
-            await self._check_length(field, len(text))
+            await self._check_length(field, len(text), limit)
         REQUEST.unicode(field, text)
 
         def encode(is_wanted: Callable[[], bool]) -> tuple[int, ...]:
@@ -240,19 +310,27 @@ class PromptReader:
 
         tokens = await self._on_thread(encode, tenant)
         if len(tokens) > most:
-            raise self._too_long(field, f"has {len(tokens)} tokens or more")
+            raise self._too_long(field, f"has {len(tokens)} tokens or more", limit)
         return tokens
 
-    async def _check_length(self, field: str, n_characters: int) -> None:
+    async def _check_length(
+        self, field: str, n_characters: int, limit: Truncation | None = None
+    ) -> None:
         """Raise RequestTooLongError for a text that is too long whatever its characters are."""
         longest = await asyncio.to_thread(lambda: self._tokenizer.longest_token)
-        if n_characters > self._n_positions * longest:
+        most = self._n_positions if limit is None else min(limit.most, self._n_positions)
+        if n_characters > most * longest:
             raise self._too_long(
                 field,
                 f"has {n_characters} characters, and no token stands for more than {longest} bytes",
+                limit,
             )
 
-    def _too_long(self, field: str, fault: str) -> RequestTooLongError:
+    def _too_long(
+        self, field: str, fault: str, limit: Truncation | None = None
+    ) -> RequestTooLongError:
+        if limit is not None and limit.most < self._n_positions:
+            return RequestTooLongError(f"{field} {fault}; {limit.advice}", field=field)
         return RequestTooLongError(
             f"{field} {fault}; a sequence has {self._n_positions} positions: {self._advice}",
             field=field,

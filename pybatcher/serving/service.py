@@ -13,7 +13,13 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from ..calls.arguments import check_namespace, check_pooling, check_several, check_top_logprobs
+from ..calls.arguments import (
+    check_namespace,
+    check_pooling,
+    check_several,
+    check_top_logprobs,
+    check_truncate,
+)
 from ..calls.call import Call, CallOptions, Question
 from ..calls.lifecycle import RunningService
 from ..calls.model_info import ModelInfo
@@ -47,6 +53,7 @@ from .answer_each import answer_each
 from .call_reader import CallReader, check_samples
 from .coordinator import Coordinator
 from .mailbox import Cancel, Close, HoldPrefix, ReleasePrefix, SharePrefix, WithdrawPrefix
+from .prompts import Truncation
 from .request_state import RequestState
 from .runtime import Runtime
 
@@ -228,21 +235,41 @@ class Service(RunningService):
     async def _embed(self, question: EmbedTexts) -> list[Embedding]:
         submitted, common = self._check(question)
         pooling = check_pooling(question.pooling)
-        own = self._runtime.embedding if pooling is None else EmbeddingDefaults(pooling)
+        own = self._runtime.embedding.with_pooling(pooling)
         common |= {"pooling": own.pooling, "takes_whole": self._runtime.is_encoder}
+        limit = self._truncation(own, check_truncate(question.truncate))
         texts = check_several("texts", question.texts)
         deadline, tenant = common["deadline"], f"{question.tenant}\n{question.namespace}"
 
         async def request(i: int) -> Request:
+            field = f"texts[{i}]"
             async with _reading(self._clock(), deadline):
-                prompt = await self._reader.prompts.read(
-                    texts[i], field=f"texts[{i}]", tenant=tenant
+                prompt = await self._reader.prompts.read_embedded(
+                    texts[i], limit, field=field, prefix=own.prompt, tenant=tenant
+                )
+            if own.padding_token in prompt:
+                raise InvalidRequestError(
+                    f"{field} has the padding token {own.padding_token}, after which the model "
+                    "numbers positions in another way, which is not computed; leave it out",
+                    field=field,
                 )
             return Request(request_id=0, **common, prompt=prompt)
 
         return await self._answer_each(
             request, len(texts), submitted, lambda one, made: made.embedding(len(one.prompt), own)
         )
+
+    def _truncation(self, own: EmbeddingDefaults, truncate: bool | int) -> Truncation:
+        """Return the limit of a text to embed. truncate: the argument of `embed`."""
+        n_positions = self._runtime.engine.max_sequence_length
+        if truncate is False:
+            most = own.max_tokens or n_positions
+            return Truncation(most, False, own.cuts_left, _WAY_OUT.format(most))
+        is_whole = self._runtime.is_encoder or own.pooling != "last"
+        limits = [n_positions, own.max_tokens, self._config.n_batch if is_whole else 0]
+        if truncate is not True:
+            limits.append(truncate)
+        return Truncation(min(filter(None, limits)), True, own.cuts_left, "")
 
     async def _answer_each(
         self,
@@ -435,5 +462,10 @@ async def _reading(submitted: float, deadline: float | None) -> AsyncIterator[No
 _LONGEST_TIMER = 1e8
 """The most seconds of a timer, less than an event loop may refuse."""
 
+_WAY_OUT = (
+    "the files of the model (max_seq_length) allow {}: shorten it, or pass truncate=True, which "
+    "cuts it"
+)
+"""The remedy against a text with more tokens than the model's files allow."""
 _LEAST_STEP_WAIT = 5.0
 """Least seconds that a `close` with a timeout waits for the step under way."""

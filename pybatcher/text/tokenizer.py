@@ -131,6 +131,27 @@ class Tokenizer:
         ids: list[int] = batch[0].ids
         return ids
 
+    def encode_cut(self, text: str, most: int, *, from_left: bool = False) -> list[int]:
+        """Return at most `most` token ids of `text`, the special tokens around it included.
+
+        The text between these is cut at its end, or at its beginning, as by transformers'
+        `truncation`. Raises InvalidRequestError if there is no room between the special tokens, and
+        the errors of `encode`.
+        """
+        ids = self.encode_long(text)
+        if len(ids) <= most or self._backend is None:
+            return ids
+        room = most - self._backend.num_special_tokens_to_add(False)
+        if room < 1:
+            raise InvalidRequestError(
+                f"a text is to be cut to {most} tokens, and the special tokens around it are "
+                f"{most - room}"
+            )
+        (whole,) = _called(self._backend.encode_batch_fast, [text], add_special_tokens=False)
+        whole.truncate(room, direction="left" if from_left else "right")
+        cut: list[int] = _called(self._backend.post_process, whole, None, True).ids
+        return cut
+
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of `ids`. An id without a token adds no text.
 

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sample_tokenizers import KINDS, build
 from tokenizers import Tokenizer as Backend
+from tokenizers import processors
 
 from pybatcher.errors import InvalidRequestError, ModelFormatError
 from pybatcher.testing.checkpoints import make_tokenizer
@@ -31,6 +32,28 @@ def test_encodes_as_the_library_does(text: str, special: bool) -> None:
         assert TOKENIZER.decode(expected) == text
     else:  # hypothesis draws texts that it finds in the source, special tokens among them
         assert TOKENIZER.decode(expected) == BACKEND.decode(plain, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("from_left", [False, True])
+@pytest.mark.parametrize("most", [3, 7, 1000])
+def test_cuts_a_text_as_the_library_does(most: int, from_left: bool) -> None:
+    backend = make_tokenizer()
+    special = [("a", 5), ("b", 6)]
+    backend.post_processor = processors.TemplateProcessing(single="a $A b", special_tokens=special)
+    tokenizer = Tokenizer(backend)
+    text = "the fox said <|im_start|> that it was a fox" * 3
+    found = tokenizer.encode_cut(text, most, from_left=from_left)
+    backend.enable_truncation(most, direction="left" if from_left else "right")
+    assert found == backend.encode(text).ids
+    assert len(found) == min(most, len(tokenizer.encode_cut(text, 1000)))
+
+
+def test_special_tokens_alone_are_more_than_the_limit() -> None:
+    backend = make_tokenizer()
+    special = [("a", 5), ("b", 6)]
+    backend.post_processor = processors.TemplateProcessing(single="a $A b", special_tokens=special)
+    with pytest.raises(InvalidRequestError, match=r"cut to 2 tokens, and the special .* are 2"):
+        Tokenizer(backend).encode_cut("the fox", 2)
 
 
 def test_special_tokens_are_added_only_when_asked_for() -> None:

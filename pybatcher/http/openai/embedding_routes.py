@@ -20,6 +20,7 @@ from .embeddings import (
     read_embeddings,
     read_pairs,
     read_rank,
+    read_truncation,
     similarities,
 )
 
@@ -47,7 +48,7 @@ async def score(context: Context, request: Request) -> Any:
     name, batcher = context.models.find(body.get("model"))
     pairs = read_pairs(body)
     first, second = pairs.values()
-    options = context.options(request)
+    options = {**read_truncation(body), **context.options(request)}
     with fields_named(lambda: text_names(pairs)):
         made = await unless_gone(request, batcher.embed([*first, *second], **options))
     scores = similarities(made[: len(first)], made[len(first) :])
@@ -60,7 +61,7 @@ async def rerank(context: Context, request: Request) -> Any:
     name, batcher = context.models.find(body.get("model"))
     query, documents, top = read_rank(body)
     with_documents = read_flag(body, "return_documents", True)
-    options = context.options(request)
+    options = {**read_truncation(body), **context.options(request)}
     with fields_named(lambda: text_names({"query": query, "documents": documents})):
         made = await unless_gone(request, batcher.embed([query, *documents], **options))
     scores = similarities([made[0]] * len(documents), made[1:])

@@ -21,6 +21,7 @@ __all__ = [
     "read_embeddings",
     "read_pairs",
     "read_rank",
+    "read_truncation",
     "similarities",
 ]
 
@@ -40,8 +41,27 @@ def read_embeddings(body: Mapping[str, Any]) -> tuple[Texts, dict[str, Any], boo
     if dimensions is not None and not (is_whole and dimensions >= 1):
         raise bad("dimensions", dimensions, "a whole number, 1 or more")
     pooling = body.get("pooling")
-    options = {} if pooling is None else {"pooling": pooling}
+    options = read_truncation(body)
+    if pooling is not None:
+        options["pooling"] = pooling
     return _texts(body.get("input"), "input"), options, encoding == "base64", dimensions
+
+
+def read_truncation(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the option `truncate` of `embed`, if the body names it.
+
+    vLLM has `truncate_prompt_tokens`, the most tokens of a text (-1: those that fit); text
+    embeddings inference and Ollama have `truncate`, a truth value.
+    """
+    most, cuts = body.get("truncate_prompt_tokens"), body.get("truncate")
+    is_whole = isinstance(most, int) and not isinstance(most, bool)
+    if most is not None and not (is_whole and (most == -1 or most >= 1)):
+        raise bad("truncate_prompt_tokens", most, "a whole number, 1 or more, or -1")
+    if cuts is not None and not isinstance(cuts, bool):
+        raise bad("truncate", cuts, "true or false")
+    if most is not None:
+        return {"truncate": True if most == -1 else most}
+    return {} if cuts is None else {"truncate": cuts}
 
 
 def embeddings_body(

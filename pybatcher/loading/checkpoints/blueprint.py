@@ -41,6 +41,7 @@ class Blueprint:
     generates: False for an encoder and for a model without a head.
     rounds_embedding_scale: True if the scales of the token embedding and of the per-layer
         embeddings are rounded to the dtype of these.
+    padding_token: as in `EmbeddingDefaults`.
     unused: names of tensors that a GGUF file may have and that no layer needs.
     """
 
@@ -51,6 +52,7 @@ class Blueprint:
     text_prefixes: tuple[tuple[str, str], ...] = ()
     generates: bool = True
     rounds_embedding_scale: bool = False
+    padding_token: int | None = None
     unused: frozenset[str] = frozenset()
 
     def without_head(self) -> Blueprint:

@@ -25,6 +25,48 @@ def _families() -> tuple[Family, ...]:
 
 FAMILIES = _families()
 _BY_TYPE = {kind: family for family in FAMILIES for kind in family.hf}
+_POSITIONS = {
+    **dict.fromkeys(
+        (
+            "exaone4",
+            "granite",
+            "granitemoehybrid",
+            "hunyuan_v1_dense",
+            "hunyuan_v1_moe",
+            "llama",
+            "olmo2",
+            "olmo3",
+        ),
+        2048,
+    ),
+    **dict.fromkeys(("arcee", "olmoe", "phi3", "stablelm", "starcoder2"), 4096),
+    **dict.fromkeys(("cohere2", "gemma2"), 8192),
+    **dict.fromkeys(
+        ("qwen2", "qwen2_moe", "qwen3", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "smollm3"),
+        32768,
+    ),
+    "apertus": 65536,
+    **dict.fromkeys(("lfm2", "lfm2_moe"), 128000),
+    **dict.fromkeys(
+        (
+            "ernie4_5",
+            "ernie4_5_moe",
+            "gemma3_text",
+            "gemma4_text",
+            "glm4",
+            "glm4_moe",
+            "gpt_oss",
+            "ministral",
+            "mistral",
+            "mixtral",
+        ),
+        131072,
+    ),
+    "minimax_m2": 196608,
+    "ministral3": 262144,
+    "seed_oss": 524288,
+}
+"""transformers' default of max_position_embeddings, by `model_type`."""
 _BY_ARCHITECTURE = {name: family for family in FAMILIES for name in family.gguf}
 
 
@@ -59,6 +101,8 @@ def read_blueprint(fields: Fields) -> Blueprint:
     model_type = fields.text("model_type")
     if model_type not in _BY_TYPE:
         raise fields.error("model_type", "one of " + ", ".join(map(repr, sorted(_BY_TYPE))))
+    if model_type in _POSITIONS:
+        fields = fields.with_defaults({"max_position_embeddings": _POSITIONS[model_type]})
     family = _BY_TYPE[model_type]
     known = family.classes_of(model_type)
     is_base = _check_classes(fields, model_type, known)

@@ -26,7 +26,6 @@ from ..checkpoints.fields import Fields, shown
 from ..checkpoints.fingerprint import fingerprint
 from ..checkpoints.limits import MAX_VOCABULARY
 from ..checkpoints.loaded_model import LoadedModel
-from ..checkpoints.model_config import ModelConfig
 from ..checkpoints.tensors import PLAIN, Tensor, as_f32
 from ..families import read_gguf_blueprint
 from ..parts.gguf_contents import GgufContents
@@ -77,21 +76,22 @@ def open_gguf(path: Path) -> LoadedModel:
         name=path.stem if len(files) == 1 else path.stem[: -len("-00001-of-00001")],
         path=path,
         fingerprint=identity,
-        embedding=_embedding_defaults(file.metadata, config, tensors),
+        embedding=_embedding_defaults(file.metadata, blueprint, tensors),
         generates=blueprint.generates,
     )
 
 
 def _embedding_defaults(
-    metadata: Fields, config: ModelConfig, tensors: Mapping[str, Tensor]
+    metadata: Fields, blueprint: Blueprint, tensors: Mapping[str, Tensor]
 ) -> EmbeddingDefaults:
     """Return the defaults for embedding texts; llama.cpp, too, normalises pooled embeddings."""
     name = f"{metadata.text('general.architecture')}.pooling_type"
     metadata.refuse_unless(name, 0, *_POOLINGS)
     pooling = _POOLINGS.get(metadata.get(name))
-    own = EmbeddingDefaults.of_model(config.causal)
+    config = blueprint.config
+    own = EmbeddingDefaults.of_model(config.causal, blueprint.padding_token)
     if pooling is not None:
-        own = EmbeddingDefaults(pooling, normalised=True)
+        own = replace(own, pooling=pooling, normalised=True)
     layers: list[DenseLayer] = []
     for dense in filter(None, map(tensors.get, _DENSE_LAYERS)):
         n_in = len(layers[-1].weight) if layers else config.hidden_size

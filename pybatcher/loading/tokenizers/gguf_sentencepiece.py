@@ -51,7 +51,7 @@ def with_listed_merges(
     """Build the tokenizer of Gemma 4: it merges over the whole text and adds no space prefix.
 
     adds_bos: True if a text begins with the BOS token in any case, because early files of Gemma 4
-        have a wrong key; False if the file decides.
+        have a wrong key; False if the file decides. It always decides on EOS, as in llama.cpp.
     """
     merges = split_merges(read_texts(fields, "tokenizer.ggml.merges"), fields.source)
     backend = _bpe(vocabulary, merges, vocabulary.unknown(ids["unk_token"]))
@@ -61,7 +61,7 @@ def with_listed_merges(
     bos, eos = ids["bos_token"], ids["eos_token"]
     if not adds_bos:
         return Built(backend, bos, eos)
-    return Built(backend, bos, eos, adds_before=True, file_decides=False)
+    return Built(backend, bos, eos, adds_before=True, file_decides="eos")
 
 
 def _bpe(vocabulary: Vocabulary, merges: Merges, unknown: str | None) -> TokenizerBackend:

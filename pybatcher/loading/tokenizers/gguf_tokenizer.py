@@ -228,10 +228,11 @@ def _set_post_processor(built: Built, vocabulary: Vocabulary, fields: Fields) ->
         ("eos", built.after, built.adds_after),
     ):
         key = f"tokenizer.ggml.add_{name}_token"
-        if not (fields.boolean(key, default) if built.file_decides else default):
+        decides = built.file_decides in (True, name)
+        if not (fields.boolean(key, default) if decides else default):
             continue
         if token_id is None or token_id >= len(vocabulary.tokens):
-            if fields.get(key):
+            if fields.get(key) and decides:
                 raise fields.error(key, f"false, as there is no tokenizer.ggml.{name}_token_id")
             continue
         around[name] = (token_id, vocabulary.tokens[token_id])

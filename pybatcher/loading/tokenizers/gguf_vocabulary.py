@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,8 @@ class Built:
 
     before, after: ids of the tokens around a text; None: there is no such token.
     adds_before, adds_after: True if the token is added by default.
-    file_decides: False if the file's keys for these tokens are ignored.
+    file_decides: True if the file's keys decide on both tokens; "eos": on the token after a text
+        alone; False: on neither.
     """
 
     backend: TokenizerBackend
@@ -59,7 +60,7 @@ class Built:
     after: int | None
     adds_before: bool = False
     adds_after: bool = False
-    file_decides: bool = True
+    file_decides: bool | Literal["eos"] = True
 
 
 def read_vocabulary(fields: Fields, vocab_size: int) -> Vocabulary:

@@ -177,6 +177,8 @@ def _read_model(data: bytes) -> SentencePieceModel:
     kind = _integer(trainer, 3, _UNIGRAM)
     if kind not in (_UNIGRAM, _BPE):
         raise ModelFormatError(f"its model_type is {kind}; expected 1 (unigram) or 2 (BPE)")
+    if _integer(trainer, 24, 0):
+        raise ModelFormatError("its treat_whitespace_as_suffix is true; expected false")
     unknown_id = _integer(trainer, 40, 0)
     if not 0 <= unknown_id < len(texts):
         raise ModelFormatError(f"its unk_id is {unknown_id}; expected one of {len(texts)} pieces")

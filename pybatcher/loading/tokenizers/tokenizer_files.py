@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as TokenizerBackend
+from tokenizers import models, normalizers
 
 from ...errors import ModelFormatError
 from ..checkpoints.fields import Fields
@@ -21,12 +22,15 @@ __all__ = [
     "MAX_TOKENIZER_BYTES",
     "build_parts",
     "building_tokenizer",
+    "lower_texts",
     "private_backend",
     "read_tokenizer",
 ]
 
 MAX_TOKENIZER_BYTES = 512 * 2**20
 _MAX_TEMPLATE_BYTES = 2**20
+_LIKE_BERT = ("Bert", "DistilBert", "Electra", "ConvBert", "MobileBert", "SqueezeBert", "Lxmert")
+"""The beginnings of names of tokenizer classes that are BERT's in transformers."""
 
 
 def read_tokenizer(directory: Path, config: Fields) -> TokenizerParts:
@@ -37,7 +41,7 @@ def read_tokenizer(directory: Path, config: Fields) -> TokenizerParts:
     absent, tokenizer.model is read, and tokenizer_config.json decides.
     Raises ModelFormatError for a damaged file.
     """
-    backend, settings = _read_backend(directory, _read_settings(directory))
+    backend, settings = _read_backend(directory, _read_settings(directory), config)
     generation = read_optional(directory / "generation_config.json")
     template, for_tools = _read_templates(directory, settings)
     return build_parts(backend, template, settings, generation, config, tool_template=for_tools)
@@ -94,13 +98,53 @@ def private_backend(text: str, source: str) -> TokenizerBackend:
     return backend
 
 
-def _read_backend(directory: Path, settings: Fields) -> tuple[TokenizerBackend | None, Fields]:
+def lower_texts(tokenizer: TokenizerParts) -> None:
+    """Convert texts to lower case before all else, as sentence-transformers' `do_lower_case` does.
+
+    A tokenizer that has such a step already is not changed.
+    """
+    backend = tokenizer.backend
+    if backend is None:
+        return
+    steps: Any = backend.normalizer
+    listed = [steps] if steps else []
+    if isinstance(steps, normalizers.Sequence):
+        listed = [steps[i] for i in range(len(steps))]
+    if not any(isinstance(step, normalizers.Lowercase) for step in listed):
+        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *listed])
+
+
+def _set_bert_normalizer(backend: TokenizerBackend, settings: Fields, config: Fields) -> None:
+    """Normalise as `tokenizer_config.json` specifies if the tokenizer is BERT's.
+
+    transformers ignores the normaliser in the tokenizer.json of such a tokenizer.
+    """
+    name = settings.text("tokenizer_class", None)
+    if name is None and config.get("model_type") == "bert":
+        name = "BertTokenizer"
+    is_bert = (name or "").removesuffix("Fast").removesuffix("Tokenizer") in _LIKE_BERT
+    if not is_bert or not isinstance(backend.model, models.WordPiece):
+        return
+    backend.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=settings.boolean("tokenize_chinese_chars", True),
+        strip_accents=None
+        if settings.get("strip_accents") is None
+        else settings.boolean("strip_accents", False),
+        lowercase=settings.boolean("do_lower_case", True),
+    )
+
+
+def _read_backend(
+    directory: Path, settings: Fields, config: Fields
+) -> tuple[TokenizerBackend | None, Fields]:
     """Return the tokenizer, None without a file, and the settings with that file's own values."""
     added = dict(added_tokens(directory, settings))
     path = directory / "tokenizer.json"
     if path.is_file():
         with building_tokenizer(str(path)):
             backend = private_backend(read_text(path, MAX_TOKENIZER_BYTES), str(path))
+            _set_bert_normalizer(backend, settings, config)
             add_tokens(backend, added, settings)
         return backend, settings
     path = directory / "tokenizer.model"

@@ -34,8 +34,16 @@ _SMALL = (
     "chat_template.jinja",
     "chat_template.json",
     "additional_chat_templates/tool_use.jinja",
+    "modules.json",
+    "config_sentence_transformers.json",
+    *(
+        f"sentence_{kind}_config.json"
+        for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+    ),
     INDEX,
 )
+_MODULE = re.compile(r"\d_(Pooling|Dense|Normalize)/(config\.json|model\.safetensors)")
+"""The files of sentence-transformers' modules."""
 _PART = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 _MOST_NAMES = 12  # file names in a message
 
@@ -45,12 +53,14 @@ def small_files(files: Iterable[str], name: HubName) -> list[str]:
 
     Raises ModelFormatError for a repository without such weights.
     """
+    files = list(files)
     there = set(files)
     if "config.json" in there and {WEIGHTS, INDEX} & there:
         wanted = there - ({INDEX} if WEIGHTS in there else set())
         if "tokenizer.json" in there:
             wanted.discard("tokenizer.model")
-        return [file for file in _SMALL if file in wanted]
+        modules = sorted(file for file in files if _MODULE.fullmatch(file))
+        return [file for file in _SMALL if file in wanted] + modules * ("modules.json" in wanted)
     raise ModelFormatError(
         f"{short(name.text)}: the repository has no config.json with {WEIGHTS}, and no .gguf; "
         "nothing else is loaded, pickles (.bin, .pt) least of all: name a repository with "

@@ -21,6 +21,7 @@ from ...calls.arguments import (
     check_pooling,
     check_several,
     check_top_logprobs,
+    check_truncate,
 )
 from ...calls.call import CallOptions, Question
 from ...calls.chat_settings import CHAT_OPTIONS
@@ -101,16 +102,25 @@ def _write_score(question: q.ScoreContinuations) -> list[Any]:
 
 def _read_embed(params: Params) -> tuple[q.EmbedTexts, RequestId | None]:
     texts, opts = read_params(params, ("inputs",))
-    id, options = read_opts(opts, ("pooling",))
+    id, options = read_opts(opts, ("pooling", "truncate"))
     pooling = opts.get("pooling")
     if pooling is not None:
         pooling = check_pooling(ASKED.text(pooling, "pooling"))
-    return q.EmbedTexts(texts=_prompts(texts, "inputs"), pooling=pooling, **options), id
+    question = q.EmbedTexts(
+        texts=_prompts(texts, "inputs"),
+        pooling=pooling,
+        truncate=check_truncate(opts.get("truncate", False)),
+        **options,
+    )
+    return question, id
 
 
 def _write_embed(question: q.EmbedTexts) -> list[Any]:
     pooling = check_pooling(question.pooling)
-    own = {} if pooling is None else {"pooling": pooling}
+    truncate = check_truncate(question.truncate)
+    own: dict[str, Any] = {} if pooling is None else {"pooling": pooling}
+    if truncate is not False:
+        own["truncate"] = truncate
     return _with_options([_prompts(question.texts, "texts")], question, own)
 
 

@@ -117,6 +117,15 @@ async def test_an_input_too_large_is_a_typed_error_and_the_engine_lives() -> Non
         await until(lambda: batcher.statistics().running == batcher.statistics().queued == 0)
 
 
+async def test_a_prompt_too_long_is_told_with_all_its_tokens() -> None:
+    async with fake_batcher(n_ctx=64) as batcher:
+        positions = (await batcher.model_info()).max_sequence_length
+        with pytest.raises(RequestTooLongError, match=rf"has {positions + 40} tokens"):
+            await batcher.score([5] * (positions + 30), [[6] * 10])
+        with pytest.raises(RequestTooLongError, match=rf"has {positions + 3} tokens"):
+            await batcher.generate([5] * (positions + 3), prompt_logprobs=True, max_tokens=0)
+
+
 BAD: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("score", (PROMPT, []), {}, r"continuations is \[\]; it must be a list of at least one"),
     ("score", (PROMPT, "yes"), {}, "continuations is 'yes'"),

@@ -45,6 +45,32 @@ def test_the_json_is_that_of_the_body(as_base64: bool) -> None:
     assert json.loads(embeddings_json([], **options)) == embeddings_body([], **options)
 
 
+@pytest.mark.parametrize(
+    ("body", "options"),
+    [
+        ({}, {}),
+        ({"truncate": None, "truncate_prompt_tokens": None}, {}),
+        ({"truncate": True}, {"truncate": True}),
+        ({"truncate": False}, {"truncate": False}),
+        ({"truncate_prompt_tokens": -1}, {"truncate": True}),
+        ({"truncate_prompt_tokens": 8, "truncate": True}, {"truncate": 8}),
+    ],
+)
+def test_truncation(body: dict[str, Any], options: dict[str, Any]) -> None:
+    assert read_embeddings({"input": "x", **body})[1] == options
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"truncate": 1}, {"truncate": "END"}, {"truncate_prompt_tokens": 0}]
+    + [{"truncate_prompt_tokens": value} for value in (-2, True, 1.5, "3")],
+)
+def test_truncation_that_is_refused(body: dict[str, Any]) -> None:
+    with pytest.raises(HttpError) as caught:
+        read_embeddings({"input": "x", **body})
+    assert caught.value.param in body
+
+
 def test_cosines_and_ranks() -> None:
     one, other, third = vector(1, 0), vector(0, 2), vector(3, 0)
     assert similarities([one, one], [other, third]) == pytest.approx([0.0, 1.0])

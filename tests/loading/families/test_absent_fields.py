@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import transformers
+from family_configs import read_family
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading.checkpoints.fields import Fields
-from pybatcher.loading.families import read_blueprint
+from pybatcher.loading.families import _POSITIONS, read_blueprint
 
 CLASSES = (
     *("Llama", "Mistral", "Qwen2", "Qwen3", "Qwen3Moe", "Qwen3_5Text", "Qwen3_5MoeText"),
@@ -58,3 +60,10 @@ def test_absent_fields(name: str) -> None:
         if found != read_blueprint(Fields(whole(config_class(**left)), "config.json")):
             differ.append(absent)
     assert differ == []
+
+
+def test_the_default_number_of_positions() -> None:
+    """A file that no release of transformers wrote may lack the field, as old files of Llama do."""
+    for model_type, n_positions in _POSITIONS.items():
+        assert CONFIG_MAPPING[model_type]().max_position_embeddings == n_positions, model_type
+    assert read_family("llama", max_position_embeddings=...).config.max_position_embeddings == 2048

@@ -10,7 +10,10 @@ from safetensors.numpy import save_file
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import from_torch
-from pybatcher.loading.safetensors.sentence_transformers import read_embedding_defaults
+from pybatcher.loading.safetensors.sentence_transformers import (
+    lowers_texts,
+    read_embedding_defaults,
+)
 from pybatcher.params.embedding_defaults import EmbeddingDefaults
 from pybatcher.testing.checkpoints import make_module
 
@@ -58,6 +61,83 @@ def test_what_the_files_say(tmp_path: Path) -> None:
     assert read(tmp_path, *whole, pooling=newer) == EmbeddingDefaults("last", True)
     first = {"pooling_mode_cls_token": True}
     assert read(tmp_path, *whole, pooling=first) == EmbeddingDefaults("cls", True)
+
+
+def write(directory: Path, name: str, **fields: Any) -> None:
+    (directory / name).write_text(json.dumps(fields))
+
+
+def test_settings_of_texts(tmp_path: Path) -> None:
+    whole = (TRANSFORMER, POOLING)
+    write(tmp_path, "tokenizer_config.json", model_max_length=512.0, truncation_side="left")
+    assert read(tmp_path, *whole) == EmbeddingDefaults("last", max_tokens=512, cuts_left=True)
+    write(tmp_path, "sentence_bert_config.json", max_seq_length=128, do_lower_case=True)
+    assert lowers_texts(tmp_path)
+    assert read(tmp_path, *whole).max_tokens == 128
+    arguments = {"model_max_length": 64, "truncation_side": "right", "padding_side": "left"}
+    write(tmp_path, "sentence_bert_config.json", max_seq_length=128, tokenizer_args=arguments)
+    assert not lowers_texts(tmp_path)
+    found = read(tmp_path, *whole)
+    assert (found.max_tokens, found.cuts_left) == (64, False)
+    write(tmp_path, "sentence_bert_config.json")
+    write(tmp_path, "tokenizer_config.json", model_max_length=10**30)
+    write(
+        tmp_path,
+        "config_sentence_transformers.json",
+        truncate_dim=4,
+        prompts={"query": "q: ", "document": ""},
+        default_prompt_name="query",
+    )
+    found = read(tmp_path, *whole)
+    assert (found.max_tokens, found.dimensions, found.prompt) == (0, 4, "q: ")
+    assert found.with_pooling("mean") == EmbeddingDefaults("mean")
+    (tmp_path / "modules.json").unlink()
+    assert read_embedding_defaults(tmp_path, CONFIG) == EmbeddingDefaults("last")
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length is 0; expected"),
+        ("sentence_bert_config.json", {"max_seq_length": "9"}, "max_seq_length is '9'; expected"),
+        ("sentence_bert_config.json", {"do_lower_case": 1}, "do_lower_case is 1; expected true"),
+        ("sentence_roberta_config.json", {"query_length": 32}, "query_length is 32; expected no"),
+        (
+            "sentence_bert_config.json",
+            {"transformer_task": "text-generation"},
+            "transformer_task is 'text-generation'; expected 'feature-extraction'",
+        ),
+        (
+            "sentence_bert_config.json",
+            {"config_args": {"is_causal": False}},
+            "config_args: is_causal is False; expected no such argument",
+        ),
+        ("sentence_bert_config.json", {"modality_config": {"message": {}}}, "modality_config is"),
+        ("config_sentence_transformers.json", {"truncate_dim": -1}, "truncate_dim is -1"),
+        (
+            "config_sentence_transformers.json",
+            {"default_prompt_name": "query"},
+            "prompts: query is missing",
+        ),
+        ("tokenizer_config.json", {"truncation_side": "up"}, "truncation_side is 'up'; expected"),
+        ("1_Pooling/config.json", {"include_prompt": False}, "include_prompt of the pooling"),
+        ("2_Normalize/config.json", {"module_input_name": "x"}, "module_input_name is 'x'"),
+    ],
+)
+def test_settings_that_are_refused(
+    name: str, fields: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "2_Normalize").mkdir()
+    pooling = LAST
+    if name.startswith("1"):
+        prompts = {"prompts": {"q": "q: "}, "default_prompt_name": "q"}
+        write(tmp_path, "config_sentence_transformers.json", **prompts)
+        pooling = {**LAST, **fields}
+    else:
+        write(tmp_path, name, **fields)
+    modules = (TRANSFORMER, POOLING, NORMALIZE)
+    with pytest.raises(ModelFormatError, match=message):
+        _ = read(tmp_path, *modules, pooling=pooling), lowers_texts(tmp_path)
 
 
 def write_dense(

@@ -93,6 +93,13 @@ def test_bos_whatever_the_file_says(says: bool | None) -> None:
     assert made.encode("the").ids[0] == 2
 
 
+@pytest.mark.parametrize("says", [True, False, None])
+def test_eos_as_the_file_says(says: bool | None) -> None:
+    made, _ = read(add_eos_token=says)
+    ids = made.encode("the").ids
+    assert (ids[0], ids[-1] == 1) == (2, bool(says))
+
+
 @pytest.mark.parametrize(
     ("pre", "begins"), [("granite-embed-multi-311m", True), ("sarvam-moe", False)]
 )

@@ -236,6 +236,7 @@ def test_pieces_that_are_not_normal_are_no_merges(
         (message(piece(), (2, message((3, 3)))), "its model_type is 3; expected 1"),
         (message(piece(), (2, message((40, 1)))), "its unk_id is 1; expected one of 1 pieces"),
         (message(piece(), (2, message((40, -1)))), "its unk_id is -1"),
+        (message(piece(), (2, message((24, 1)))), "its treat_whitespace_as_suffix is true; expe"),
         (message(piece(), (2, 7)), "field 2 is 7; expected bytes"),
         (message(piece(), (3, message((2, 7)))), "precompiled_charsmap is 7; expected bytes"),
     ],

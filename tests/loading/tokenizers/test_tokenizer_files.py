@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer
 
 from pybatcher.errors import ModelFormatError
@@ -27,9 +28,40 @@ def test_the_backend_is_transformers(llama: Path) -> None:
     assert backend.encode(text).ids == AutoTokenizer.from_pretrained(llama)(text)["input_ids"]
 
 
-def test_no_prompt_is_padded_or_truncated(llama: Path) -> None:
-    from tokenizers import Tokenizer
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"do_lower_case": False},
+        {"tokenizer_class": "BertTokenizerFast", "do_lower_case": False, "strip_accents": True},
+        {"tokenizer_class": "BertTokenizer", "strip_accents": False},
+        {"tokenizer_class": "DistilBertTokenizer", "tokenize_chinese_chars": False},
+        {"tokenizer_class": "ElectraTokenizer", "do_lower_case": False},
+        {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": False},
+    ],
+)
+def test_settings_of_bert(settings: dict[str, Any], lowercase: bool, tmp_path: Path) -> None:
+    special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    words = ("hello", "Hello", "cafe", "caf\u00e9", "Cafe", "Caf\u00e9", "\u4e16", "\u4e16\u4e16")
+    ids = {token: i for i, token in enumerate((*special, *words))}
+    stored = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
+    stored.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    stored.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    stored.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    stored.add_special_tokens([*special])
+    stored.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    text = "Hello Caf\u00e9 \u4e16\u4e16 [MASK]"
+    backend = read(tmp_path, model_type="bert").backend
+    assert backend is not None
+    assert backend.encode(text).ids == AutoTokenizer.from_pretrained(tmp_path)(text)["input_ids"]
 
+
+def test_no_prompt_is_padded_or_truncated(llama: Path) -> None:
     stored = Tokenizer.from_file(str(llama / "tokenizer.json"))
     stored.enable_padding(length=500)
     stored.enable_truncation(4)

@@ -25,6 +25,15 @@ def test_small_files_have_no_code() -> None:
     assert small_files(["config.json", index], named("a/b")) == ["config.json", index]
 
 
+def test_the_modules_of_an_embedder() -> None:
+    modules = ["1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors"]
+    others = ["2_Dense/pytorch_model.bin", "onnx/config.json", "1_Pooling/x.py"]
+    of_all = ["modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"]
+    files = small_files([*MODEL, *others, *of_all, *modules], named("a/b"))
+    assert files == [*MODEL[:3], *of_all, *modules]
+    assert small_files([*MODEL, *modules], named("a/b")) == MODEL[:3]
+
+
 def test_a_sentencepiece_model_is_wanted_where_there_is_no_other_tokenizer() -> None:
     older = ["added_tokens.json", "tokenizer.model"]
     assert small_files(["config.json", "model.safetensors", *older], named("a/b"))[1:] == older

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,47 @@ async def test_texts_are_embedded_as_the_files_say(directory: Path, one_thread: 
     assert again.vector.tobytes() == found[4].vector.tobytes()
 
 
+async def test_settings_of_sentence_transformers(directory: Path, tmp_path: Path) -> None:
+    """A limit of tokens, lower case, a prompt before texts, and vectors that are cut."""
+    path = tmp_path / MODEL
+    shutil.copytree(directory, path)
+    pieces = word_pieces()
+    pieces.normalizer = normalizers.BertNormalizer(lowercase=False)
+    pieces.save(str(path / "tokenizer.json"))
+    files: dict[str, Any] = {
+        "sentence_bert_config.json": {"max_seq_length": 5, "do_lower_case": True},
+        "config_sentence_transformers.json": {
+            "truncate_dim": 7,
+            "prompts": {"query": "THE "},
+            "default_prompt_name": "query",
+        },
+    }
+    for name, fields in files.items():
+        (path / name).write_text(json.dumps(fields))
+    async with Batcher(directory, n_ctx=1024) as plain, Batcher(path, n_ctx=1024) as batcher:
+        whole = await plain.embed("the fox ran")
+        found = await batcher.embed("FOX RAN")
+        assert found.vector.tobytes() == whole.vector[:7].tobytes()
+        too_long = "texts\\[1\\] has 6 tokens; .*max_seq_length. allow 5: .*truncate=True"
+        with pytest.raises(RequestTooLongError, match=too_long):
+            await batcher.embed(["fox", "fox ran fox"])
+        with pytest.raises(RequestTooLongError, match=r"characters, .*max_seq_length. allow 5"):
+            await batcher.embed(["fox " * 2000], pooling="mean")
+        cut = await batcher.embed(["fox ran fox", [2, 4, 5, 6, 3, 9]], truncate=True)
+        assert [one.vector.tobytes() for one in cut] == [found.vector.tobytes()] * 2
+        (short,) = await batcher.embed(["fox ran"], truncate=4)
+        assert short.vector.tobytes() == (await batcher.embed("fox")).vector.tobytes()
+        assert len((await batcher.embed("fox", pooling="cls")).vector) > 7
+
+
+async def test_a_padding_token_in_a_text_of_a_roberta_is_refused(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, "xlm_roberta", seed=2)
+    async with Batcher(tmp_path, n_ctx=1024) as batcher:
+        with pytest.raises(InvalidRequestError, match=r"texts\[1\] has the padding token 1"):
+            await batcher.embed([[5, 6], [5, 1, 6]])
+        assert len(await batcher.embed([[5, 6]])) == 1
+
+
 async def test_a_live_module_is_pooled_by_the_mean(one_thread: None) -> None:
     async with Batcher.from_torch(make_module("bert", seed=2), word_pieces()) as batcher:
         text, ids = await batcher.embed(["the fox", [2, 4, 5, 3]])
@@ -101,7 +143,12 @@ async def test_embedding_gemma_with_its_dense_layers(tmp_path: Path, one_thread:
         folder.mkdir()
         layers.append(rng.normal(0, 0.2, shape).astype(np.float32))
         save_file({"linear.weight": layers[-1]}, folder / "model.safetensors")
-        fields = {"in_features": shape[1], "out_features": shape[0], "bias": False}
+        fields = {
+            "in_features": shape[1],
+            "out_features": shape[0],
+            "bias": False,
+            "activation_function": "torch.nn.modules.linear.Identity",
+        }
         (folder / "config.json").write_text(json.dumps(fields))
     module = make_module("embedding_gemma", seed=2)
     async with Batcher(tmp_path, n_ctx=1024) as batcher:

@@ -10,6 +10,7 @@ RoBERTa numbers positions from the padding token's id + 1 on.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from ...checkpoints.blueprint import EMBEDDING, Blueprint
@@ -87,7 +88,14 @@ def _read(fields: Fields) -> Blueprint:
     prefix = "bert." if is_bert else "roberta."
     n_types = fields.integer("type_vocab_size", 1, _MAX_TYPES)
     found = _rules(config, prefix, first, n_types)
-    return Blueprint(config, tuple(found), tied=False, prefix=prefix, generates=False)
+    return Blueprint(
+        config,
+        tuple(found),
+        tied=False,
+        prefix=prefix,
+        generates=False,
+        padding_token=None if is_bert else first - 1,
+    )
 
 
 def _read_config(fields: Fields, n_positions: int) -> ModelConfig:
@@ -212,7 +220,12 @@ def _read_gguf(contents: GgufContents) -> Blueprint:
     types = contents.tensors.get("token_types.weight")
     n_types = 1 if types is None else types.shape[0]
     rules = renamed_by(_rules(config, "", 0, n_types), _GGUF_NAMES)
-    return gguf_blueprint(contents, config, rules)
+    blueprint = gguf_blueprint(contents, config, rules)
+    if contents.metadata.get("tokenizer.ggml.model") == "bert":
+        return blueprint
+    name = "tokenizer.ggml.padding_token_id"
+    padding = contents.metadata.integer(name, 0, MAX_VOCABULARY, None)
+    return replace(blueprint, padding_token=padding)  # of a RoBERTa
 
 
 FAMILY = Family(
