@@ -77,7 +77,10 @@ class CallReader:
             advice=runtime.way_out_of_length(),
         )
         self._chats = ChatReader(
-            runtime.tokenizer, runtime.response_format, runtime.chat_template.text
+            runtime.tokenizer,
+            runtime.response_format,
+            runtime.chat_template.text,
+            runtime.chat_template.takes_several_calls,
         )
         self._forms = StructuredOutputs(
             runtime.tokenizer, self._vocab_size, self._chats.markers.values()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -62,10 +62,19 @@ class ChatReader:
 
     format: the format in which the model writes its responses.
     template: the source of the chat template; "" if the model has none.
+    takes_several_calls: tells whether the template takes a message with several calls; a response
+        has one call otherwise, so that it can be sent back.
     """
 
-    def __init__(self, tokenizer: Tokenizer, format: ResponseFormat, template: str) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        format: ResponseFormat,
+        template: str,
+        takes_several_calls: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._tokenizer = tokenizer
+        self._takes_several_calls = takes_several_calls
         self._format = format
         self.markers = tokenizer.added_token_ids(format.markers)
         """The ids of the format's markers that are single tokens."""
@@ -89,7 +98,7 @@ class ChatReader:
         return Chat(
             tools=tools,
             choice=read_tool_choice(settings.tool_choice, tools),
-            parallel=settings.is_parallel(),
+            parallel=settings.is_parallel() and (not tools or self._takes_several_calls()),
             max_reasoning_tokens=settings.reasoning_budget(),
             variables=settings.template_variables(),
             reasons=settings.enable_thinking is not False,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -11,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidRequestError, ModelFormatError
 from ..errors.checks import REQUEST, short, type_name
-from .chat_messages import ArgumentForm, read_messages, unread_arguments
+from .chat_messages import read_messages, unread_arguments
+from .message_forms import MessageForms, message_forms_of
 from .plain_values import PlainReader
 
 if TYPE_CHECKING:
     from .sandbox import Sandbox
 
-__all__ = ["ChatTemplate", "argument_form_of"]
-
-_ASKS_FOR_NULL = re.compile(r"content['\"]?\]?\s*(is\s+(not\s+)?|[=!]=\s*)none", re.IGNORECASE)
-"""Matches a template that handles a content of None itself. Another would write "None"."""
+__all__ = ["ChatTemplate"]
 
 _VARIABLES = "a mapping of names to texts, numbers, lists and mappings"
 _RESERVED = """
@@ -29,9 +25,6 @@ _RESERVED = """
     tools unk_token varargs
 """
 _MOST_TOLD = 1000  # characters of an error of the template's code, which may quote a whole text
-_KEY = "pybatcher_probe"
-_ARGUMENTS = {_KEY: "value"}
-_ID = "probe0000"  # nine letters and digits, which Mistral's templates require
 
 
 class ChatTemplate:
@@ -61,9 +54,8 @@ class ChatTemplate:
         self.special_tokens = dict(special_tokens or {})
         self._compiling = threading.Lock()
         self._sandbox: Sandbox | None = None
-        self._asks_for_null = source is not None and bool(_ASKS_FOR_NULL.search(source))
         self._compile_error: ModelFormatError | None = None
-        self._argument_form: ArgumentForm | None = None  # found when a chat has a call
+        self._forms: MessageForms | None = None  # found when a chat needs them
         self._for_tools: ChatTemplate | None = None
         if tool_source is not None:
             self._for_tools = ChatTemplate(tool_source, special_tokens=special_tokens)
@@ -80,12 +72,12 @@ class ChatTemplate:
         """Return the prompt's text, special tokens included: encode it without adding any.
 
         messages: [{"role": str, "content": str | [{"type": "text", "text": str}]}, ...], further
-            fields as the template knows them. An assistant's content may be None, which is rendered
-            as no text, or as the template handles it. Arguments of an assistant's `tool_calls` may
-            be JSON texts, as in OpenAI's API: they become mappings, which most templates expect;
-            for a template that expects texts, mappings become JSON texts. A text that is no JSON
-            object is passed unchanged. Reasoning may be in `reasoning_content`, `reasoning` or
-            `thinking`.
+            fields as the template knows them. An assistant's content may be None or empty; of the
+            two forms the template gets the one that it takes, and that shows the calls. Arguments
+            of an assistant's `tool_calls` may be JSON texts, as in OpenAI's API: they become
+            mappings, which most templates expect; for a template that expects texts, mappings
+            become JSON texts. A text that is no JSON object is passed unchanged. Reasoning may be
+            in `reasoning_content`, `reasoning` or `thinking`.
         add_generation_prompt: end with the header of the assistant's turn.
         tools: functions that the model may call: [{"type": "function", "function": {...}}, ...].
         variables: further variables of the template, such as enable_thinking or reasoning_effort.
@@ -122,7 +114,7 @@ class ChatTemplate:
         from .sandbox import RenderingAbandonedError, TemplateRefusedError
 
         try:
-            return sandbox.render(values, goes_on)
+            return self._rendered(sandbox, values, goes_on)
         except RenderingAbandonedError:
             raise
         except TemplateRefusedError as error:
@@ -130,7 +122,8 @@ class ChatTemplate:
                 f"messages: the chat template says: {error}", field="messages"
             ) from error
         except Exception as error:  # of any type, as the template's own code raised it
-            where = unread_arguments(plain) if self._argument_form == "mapping" else ""
+            takes_mappings = self._forms is not None and self._forms.arguments == "mapping"
+            where = unread_arguments(plain) if takes_mappings else ""
             if where:
                 raise InvalidRequestError(
                     f"{where} is no JSON object, and the chat template can do nothing with it "
@@ -143,17 +136,77 @@ class ChatTemplate:
                 ) from error
             raise _template_error(error) from error
 
+    def takes_several_calls(self) -> bool:
+        """Return whether the template takes a message with several calls of tools.
+
+        The template is asked once, in milliseconds. True for a template that is broken.
+        """
+        if self._for_tools is not None:
+            return self._for_tools.takes_several_calls()
+        if self.source is None:
+            return True
+        try:
+            return self._forms_of(self._compiled(self.source)).several_calls
+        except ModelFormatError:
+            return True
+
+    def _rendered(
+        self, sandbox: Sandbox, values: dict[str, Any], goes_on: Callable[[], bool] | None
+    ) -> str:
+        """Render, with empty texts in place of None if the template fails with None or writes it.
+
+        The probe of the forms sees one place of the template; another may take the content's
+        length.
+        """
+        from .sandbox import RenderingAbandonedError, TemplateLimitError
+
+        messages = values["messages"]
+        if all(message.get("content", "") is not None for message in messages):
+            return sandbox.render(values, goes_on)
+        texts = [
+            {**message, "content": ""} if message.get("content", "") is None else message
+            for message in messages
+        ]
+        others = {**values, "messages": texts}
+        try:
+            text = sandbox.render(values, goes_on)
+        except (RenderingAbandonedError, TemplateLimitError):
+            raise
+        except Exception as error:  # of any type, as the template's own code raised it
+            try:
+                return sandbox.render(others, goes_on)
+            except RenderingAbandonedError:
+                raise
+            except Exception:
+                raise error from None
+        if "None" not in text:
+            return text
+        try:
+            other = sandbox.render(others, goes_on)
+        except RenderingAbandonedError:
+            raise
+        except Exception:  # the template takes None alone
+            return text
+        return text if other.count("None") == text.count("None") else other
+
     def _read_messages(self, messages: object, sandbox: Sandbox) -> list[dict[str, Any]]:
-        form = self._argument_form or "mapping"
-        plain = read_messages(messages, keeps_null=self._asks_for_null, arguments=form)
-        if self._argument_form is None and any("tool_calls" in message for message in plain):
-            form = argument_form_of(
-                lambda values: sandbox.render({**self._variables(None), **values})
+        plain = read_messages(messages, keeps_null=True, arguments="mapping")
+        if not any(one["role"] == "assistant" and _needs_form(one) for one in plain):
+            return plain
+        forms = self._forms_of(sandbox)
+        if forms.arguments != "mapping":
+            plain = read_messages(messages, keeps_null=True, arguments=forms.arguments)
+        return forms.with_contents(plain)
+
+    def _forms_of(self, sandbox: Sandbox) -> MessageForms:
+        """Return the forms of the template. Threads that find them at a time find the same."""
+        if self._forms is None:
+            known = self._variables(None)
+            defaults = {"add_generation_prompt": True}
+            self._forms = message_forms_of(
+                lambda values: sandbox.render({**known, **defaults, **values})
             )
-            self._argument_form = form  # threads that find it at the same time find the same
-            if form != "mapping":
-                plain = read_messages(messages, keeps_null=self._asks_for_null, arguments=form)
-        return plain
+        return self._forms
 
     def _variables(self, variables: object) -> dict[str, Any]:
         """Return all variables except those that `render` has arguments for."""
@@ -229,39 +282,5 @@ def _read_tools(tools: object) -> list[Any] | None:
         return reader.value(tools, "tools", 0) or None
 
 
-def argument_form_of(render: Callable[[Mapping[str, Any]], str]) -> ArgumentForm:
-    """Return the form, found by rendering a chat with a call in each of the two.
-
-    Most templates expect mappings. The templates of DeepSeek-V3 and R1 join the arguments to other
-    texts: a mapping would be an error, or be written in Python's notation.
-
-    render: takes the variables of the template; it may raise anything.
-    """
-    text = json.dumps(_ARGUMENTS)
-    as_mapping = _rendered(render, _ARGUMENTS)
-    if _KEY in as_mapping and f"'{_KEY}'" not in as_mapping:
-        return "mapping"
-    return "text" if text in _rendered(render, text) else "mapping"
-
-
-def _rendered(render: Callable[[Mapping[str, Any]], str], arguments: object) -> str:
-    """Return the chat's text; "" if there is an error."""
-    messages: Sequence[Mapping[str, Any]] = [
-        {"role": "user", "content": "question"},
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [
-                {
-                    "id": _ID,
-                    "type": "function",
-                    "function": {"name": "probe", "arguments": arguments},
-                }
-            ],
-        },
-        {"role": "tool", "tool_call_id": _ID, "name": "probe", "content": "answer"},
-    ]
-    try:
-        return render({"messages": messages})
-    except Exception:  # of any type, as the template's own code raised it
-        return ""
+def _needs_form(message: Mapping[str, Any]) -> bool:
+    return "tool_calls" in message or message.get("content", "") is None

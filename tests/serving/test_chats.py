@@ -21,10 +21,12 @@ FORM = StructuredOutput("regex", "a+")
 PROMPT = (1, 2, 3)
 
 
-def reader(path: Path | None, format: str, template: str = "") -> ChatReader:
+def reader(
+    path: Path | None, format: str, template: str = "", *, takes_several: bool = True
+) -> ChatReader:
     parts = open_model(path).tokenizer
     tokenizer = Tokenizer(parts.backend, eos_token_ids=parts.eos_token_ids)
-    return ChatReader(tokenizer, FORMATS[format], template)
+    return ChatReader(tokenizer, FORMATS[format], template, lambda: takes_several)
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +191,10 @@ def test_a_large_schema_has_a_looser_form_for_the_case_that_it_takes_too_long() 
     assert not form(own, None, tools=[TOOL], tool_choice="required").looser
     asked["tools"] = [asked["tools"][1] | {"strict": True}]
     assert not form(own, None, **asked).looser
+
+
+@pytest.mark.parametrize("takes_several", [True, False])
+def test_a_response_has_as_many_calls_as_the_template_takes(takes_several: bool) -> None:
+    own = reader(None, "llama3", takes_several=takes_several)
+    assert own.read(ChatSettings(tools=[TOOL])).parallel is takes_several
+    assert not own.read(ChatSettings(tools=[TOOL], parallel_tool_calls=False)).parallel

@@ -48,6 +48,10 @@ OTHERWISE = {
         for version in ("v3", "v31")
         for label in ("call", "calls")
     },
+    (
+        "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
+        "call",
+    ): "the template ends a single call without the marker that ends the calls",
 }
 
 

@@ -19,7 +19,7 @@ from real_templates import (
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from pybatcher.errors import InvalidRequestError, ModelFormatError
-from pybatcher.text.chat import argument_form_of
+from pybatcher.text.message_forms import MessageForms, message_forms_of
 from pybatcher.text.sandbox import Sandbox
 
 SYSTEM = {"role": "system", "content": "Be <b>terse</b> & kind.\n"}
@@ -70,6 +70,11 @@ def theirs(name: str, chat: str, *, add: bool) -> str | Exception:
     messages, options = CHATS[chat]
     if wants_text(name):
         messages = with_json_texts(messages)
+    if wants_null(name):
+        messages = [
+            {**one, "content": None} if one.get("tool_calls") and not one["content"] else one
+            for one in messages
+        ]
     try:
         rendered, _ = render_jinja_template(
             [messages],
@@ -85,9 +90,17 @@ def theirs(name: str, chat: str, *, add: bool) -> str | Exception:
 
 
 @cache
-def wants_text(name: str) -> bool:
+def forms_of(name: str) -> MessageForms:
     sandbox = Sandbox(TEMPLATES[name].read_text())
-    return argument_form_of(lambda values: sandbox.render({**SPECIAL_TOKENS, **values})) == "text"
+    return message_forms_of(lambda values: sandbox.render({**SPECIAL_TOKENS, **values}))
+
+
+def wants_text(name: str) -> bool:
+    return forms_of(name).arguments == "text"
+
+
+def wants_null(name: str) -> bool:
+    return forms_of(name).beside_calls == (None,)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -127,9 +140,15 @@ def test_arguments_may_be_json_texts(name: str) -> None:
 
 def test_templates_of_which_arguments_are_texts() -> None:
     assert {name for name in TEMPLATES if wants_text(name)} == {
+        "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
         "meetkai-functionary-medium-v3.2",
         "tool_chat_template_phi4_mini",
     }
+
+
+def test_templates_that_show_calls_beside_null_alone() -> None:
+    expected = {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B"}
+    assert {name for name in TEMPLATES if wants_null(name)} == expected
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

@@ -391,3 +391,26 @@ def test_threads_share_it() -> None:
     expected = [template.render(messages) for messages in chats]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(template.render, chats)) == expected
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_null_where_the_probe_does_not_see_it_is_an_empty_text(content: str | None) -> None:
+    """The template compares in one place, and takes the length of the content in another."""
+    source = (
+        "{% for m in messages %}{% if m.content is none %}-{% endif %}"
+        "{% if messages | length > 4 %}{{ m.content | length }}{% endif %}"
+        "{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}" + END
+    )
+    call = {"function": {"name": "f", "arguments": '{"a": 1}'}}
+    turns = [CHAT[0], {"role": "assistant", "content": content, "tool_calls": [call]}]
+    assert '{"a": 1}' in chat(source).render(turns)
+    assert '0{"a": 1}' in chat(source).render(turns * 3)
+
+
+def test_a_template_is_asked_whether_it_takes_several_calls() -> None:
+    one = "{% if m.tool_calls | length > 1 %}{{ raise_exception('one') }}{% endif %}"
+    loop = "{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}" + END
+    assert chat("{% for m in messages %}" + loop).takes_several_calls()
+    assert not chat("{% for m in messages %}" + one + loop).takes_several_calls()
+    assert chat("{% broken").takes_several_calls()
+    assert ChatTemplate(None).takes_several_calls()
