@@ -56,7 +56,9 @@ def test_when_to_come_back_and_when_not() -> None:
 
 
 def test_what_is_no_unicode_can_be_told_all_the_same() -> None:
-    response = refusal(HttpError(400, "a\ud800 is no ä", param="\ud800"), {"path": "/v1/models"})
+    response = refusal(
+        HttpError(400, "a\ud800 is no ä", param="\ud800"), {"path": "/v1/models", "headers": []}
+    )
     assert response.status_code == 400
     assert response.headers["content-type"] == "application/json"
     told = json.loads(response.body)["error"]
