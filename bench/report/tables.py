@@ -138,7 +138,21 @@ def summary(
         f"are a ratio to the best of those. {details}",
         "",
         *table(header, rows),
+        "",
+        _absolute(next((r for r in results if r["dtype"] == "int8"), results[0])),
     ]
+
+
+def _absolute(result: Result) -> str:
+    """Return pybatcher's tokens per second in one result, as a sentence."""
+    speeds = ", ".join(
+        f"{number(row['median']['pybatcher'])} ({row['measure'].removeprefix('decode ')})"
+        for row in result["tok/s"]
+    )
+    name = f"{result['shape']} {result['dtype']}"
+    target = result["contestants"]["pybatcher"].get("cpu_target")
+    kernels = f" with its {target} kernels" if target else ""
+    return f"pybatcher's tokens per second of {name}{kernels} on {_cpu(result)}: {speeds}."
 
 
 def speed(results: Sequence[Result]) -> Lines:

@@ -77,12 +77,16 @@ def main(root: Path = ROOT, folder: Path = RESULTS) -> None:
         draw_result(kind, result, folder_of_plots) for kind in loads for result in loads[kind]
     ]
     first_shape = results["compare"][0]["shape"]
-    of_first = [result for result in results["compare"] if result["shape"] == first_shape]
+    in_readme = (*DTYPES, "q4_k_m")
+    of_first = [
+        r for r in results["compare"] if r["shape"] == first_shape and r["dtype"] in in_readme
+    ]
     picture = f"throughput-{first_shape}.svg"
     there = picture if (folder_of_plots / picture).exists() else None
     held_first = {
         name: [r for r in made if r["shape"] == first_shape and r["dtype"] in DTYPES]
         for name, made in held.items()
+        if name == "avx2"  # most desktops and laptops
     }
     put_between_marks(root / "README.md", tables.summary(of_first, there, held_first))
     lines = tables.everything(results, drawn, held)
