@@ -53,6 +53,20 @@ def quantise(
     super-blocks.
     """
 
+class MappedFiles:
+    """A context manager for reading mapped files that other programs may truncate.
+
+    Within it, memory past the end of a truncated file reads as zeros, and does not raise SIGBUS.
+    The caller compares the sizes of the files afterwards.
+    """
+
+    def __init__(self, files: Sequence[NDArray[np.uint8]]) -> None:
+        """Make a guard of whole mappings, which it keeps alive."""
+    def __enter__(self) -> None:
+        """Guard the mappings from now on."""
+    def __exit__(self, *_: object) -> None:
+        """End the guard."""
+
 def weight_formats() -> dict[str, dict[str, Any]]:
     """Return facts about each weight format of the engine, by its name.
 

@@ -45,7 +45,7 @@ from .params.config import BLOCK_SIZE, BlockSize, CachePlace, ContextSize, Engin
 from .scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult, TopLogprobs
 from .text.grammars import GrammarJob, OutputMatcher, StepMasks, after_step, before_step
 
-__all__ = ["Engine", "Progress"]
+__all__ = ["Engine", "Progress", "open_guarded"]
 
 Progress = Callable[[int, int], object]
 """A function that is called while a model is loaded: (bytes loaded, total bytes)."""
@@ -107,7 +107,7 @@ class Engine(_core.Engine):
             block_size=block_size,
             weights_cache=weights_cache,
         )
-        return cls.from_loaded(open_model(path, progress), config, progress)
+        return cls.from_loaded(open_guarded(path, progress), config, progress)
 
     @classmethod
     def from_loaded(
@@ -144,7 +144,7 @@ class Engine(_core.Engine):
                 mapped={name for name, tensor in model.tensors.items() if tensor.mapped},
                 native=native,
                 weights_cache=cache_for(model, config.weights_cache),
-                progress=progress,
+                progress=_checking(model, progress),
             )
         except ModelFormatError as error:
             raise ModelFormatError(f"{origin}: {error}") from error
@@ -297,6 +297,31 @@ class Engine(_core.Engine):
         finally:
             filled.result()
         return _with_grammars(result, jobs)
+
+
+def open_guarded(
+    path: str | os.PathLike[str] | None = None, progress: Progress | None = None
+) -> LoadedModel:
+    """Open a model as `open_model` does; a file that is truncated while it is read is an error."""
+    return open_model(path, progress, _core.MappedFiles)
+
+
+def _checking(model: LoadedModel, progress: Progress | None) -> Progress | None:
+    """Return a function that also checks, after the last tensor, that no file was changed.
+
+    The engine writes the weights cache after that call.
+    """
+    files = model.files
+    if files is None:
+        return progress
+
+    def checking(done: int, total: int) -> None:
+        if done >= total:
+            files.check_unchanged()
+        if progress is not None:
+            progress(done, total)
+
+    return checking
 
 
 def _block_size(model: LoadedModel, config: EngineConfig) -> int:

@@ -10,6 +10,7 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   bind_kv(module);
   bind_masks(module);
   bind_engine(module);
+  bind_files(module);
   bind_quantise(module);
   bind_cores(module);
   bind_cuda(module);

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ..models.hub import origin_of
 from ..params.config import EngineConfig, split_options
+from .console import visible
 from .loading_bar import loading_bar
 from .options import ModelOption, takes_options
 
@@ -26,20 +27,21 @@ __all__ = ["info"]
 @takes_options(EngineConfig)
 def info(model: ModelOption = None, *, options: dict[str, Any]) -> None:
     """Show what a model is, how it runs on this machine and how much memory it takes."""
-    from ..engine import Engine
-    from ..loading import open_model
+    from ..engine import Engine, open_guarded
 
     engine_config, *_ = split_options(options)
     with loading_bar() as progress:
-        loaded = open_model(model, progress)
+        loaded = open_guarded(model, progress)
         engine = Engine.from_loaded(loaded, engine_config, progress)
     table = Table.grid(padding=(0, 2))
     facts = _model_facts(loaded) | _engine_facts(engine, engine_config)
     facts |= _cuda_facts(Engine.cuda_info())
+    console = Console(highlight=False)
     for name, value in facts.items():
-        table.add_row(Text(name, style="dim"), Text(value))
+        shown = visible(value) if console.is_terminal else value
+        table.add_row(Text(name, style="dim"), Text(shown))
     engine.close()
-    Console(highlight=False).print(table)
+    console.print(table)
 
 
 def _model_facts(model: LoadedModel) -> dict[str, str]:

@@ -13,9 +13,9 @@ from pathlib import Path
 from ..errors import ModelFormatError
 from ..models.hub import find_model, matching, name_of
 from .checkpoints.blueprint import EMBEDDING
-from .checkpoints.fingerprint import fingerprint
 from .checkpoints.json_file import read_fields
 from .checkpoints.loaded_model import LoadedModel
+from .checkpoints.model_files import Guard, ModelFiles, reading
 from .checkpoints.tensors import Tensor
 from .families import read_blueprint
 from .gguf.file import is_gguf
@@ -27,24 +27,53 @@ from .tokenizers.tokenizer_files import lower_texts, read_tokenizer
 
 __all__ = ["SHIPPED_MODEL", "open_model"]
 
+_TRIES = 20
 SHIPPED_MODEL = Path(__file__).resolve().parent.parent / "models" / "tiny"
 
 
 def open_model(
     path: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], object] | None = None,
+    guard: Guard | None = None,
 ) -> LoadedModel:
     """Open a model directory, a GGUF file, or a model of the Hugging Face hub.
 
     path: the path, or a name on the hub; None: the model that ships with pybatcher.
     progress: a function that is called during a download with the bytes so far and the total.
+    guard: protects the reads of mapped files as long as the result exists.
 
-    Maps the weights without reading them, so that the time does not depend on their size. Raises
+    Maps the weights without reading them, so that the time does not depend on their size. Files
+    that are replaced meanwhile are opened again, so that the result is of one version. Raises
     ModelFormatError, which names the file, the field or tensor, its value and the expected one.
     """
-    directory = SHIPPED_MODEL if path is None else find_model(path, progress)
+    found = SHIPPED_MODEL if path is None else find_model(path, progress)
+    try:
+        str(found).encode()
+    except UnicodeEncodeError as error:  # the name of a model is a part of every answer
+        raise ModelFormatError(
+            f"{str(found)!r}: the path is not UTF-8; rename the directory or file"
+        ) from error
+    for tries_left in reversed(range(_TRIES)):
+        files = ModelFiles(found if _is_directory(found) else found.parent, guard)
+        try:
+            with reading(files):
+                model = _open(found, files)
+        except ModelFormatError:
+            if files.are_current() or not tries_left:
+                raise
+        else:
+            if files.are_current():
+                return model
+    raise ModelFormatError(
+        f"{found}: its files were replaced each of the {_TRIES} times that they were opened: open "
+        "it when all files are in place"
+    )
+
+
+def _open(directory: Path, files: ModelFiles) -> LoadedModel:
+    """Open the model at `directory`, or the GGUF file there, through `files`."""
     if is_gguf(directory):
-        return open_gguf(directory)
+        return open_gguf(directory, files)
     if not _is_directory(directory):
         raise ModelFormatError(
             f"{str(directory)!r}: no such directory or GGUF file; a model is given as the path of "
@@ -55,7 +84,7 @@ def open_model(
     if ggufs and not (directory / "config.json").is_file():
         models = matching(ggufs, None)
         if len(models) == 1:
-            return open_gguf(directory / models[0])
+            return open_gguf(directory / models[0], files)
         raise ModelFormatError(
             f"{directory}: no config.json in it; name one of its GGUF files: "
             f"{directory / (models or ggufs)[0]}, say"
@@ -66,15 +95,15 @@ def open_model(
     tokenizer = read_tokenizer(directory, fields)
     if lowers_texts(directory):
         lower_texts(tokenizer)
-    files = weight_files(directory)
-    identity = fingerprint(files)
-    if scheme is not None and identity:  # a scheme changes the weights of the same files
-        reading = json.dumps(fields.get("quantization_config"), sort_keys=True)
-        identity = hashlib.sha256(f"{identity}\n{reading}".encode()).hexdigest()
-    available = map_checkpoint(files)
-    if scheme is not None:
+    available = map_checkpoint(weight_files(directory))
+    weights_fingerprint = files.fingerprint(weights_only=True)
+    if scheme is not None:  # a scheme changes the weights of the same files
+        scheme_text = json.dumps(fields.get("quantization_config"), sort_keys=True)
+        identity = f"{weights_fingerprint}\n{scheme_text}"
+        weights_fingerprint = hashlib.sha256(identity.encode()).hexdigest()
         available = with_matrices(available, scheme, str(directory))
     tensors = blueprint.fill(available, str(directory))
+    embedding = read_embedding_defaults(directory, blueprint.config, blueprint.padding_token)
     return LoadedModel(
         config=blueprint.config_of(tensors),
         tensors=tensors,
@@ -82,8 +111,10 @@ def open_model(
         dtype=_dtype_of(tensors),
         name=name_of(directory.resolve()),
         path=directory,
-        fingerprint=identity,
-        embedding=read_embedding_defaults(directory, blueprint.config, blueprint.padding_token),
+        fingerprint=files.fingerprint(),
+        weights_fingerprint=weights_fingerprint,
+        files=files,
+        embedding=embedding,
         generates=blueprint.generates,
     )
 

@@ -55,7 +55,7 @@ def cache_for(model: LoadedModel, place: CachePlace) -> tuple[str, str, str] | N
     Creates the directory and removes unused and abandoned files in it. Warns if the caller
     specified a directory that cannot be created.
     """
-    if place is False or place == "off" or not model.fingerprint:
+    if place is False or place == "off" or not model.weights_fingerprint:
         return None
     try:
         if place is None or place == "auto":
@@ -115,5 +115,5 @@ def _key(model: LoadedModel) -> str:
         version = metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         version = ""
-    facts = f"{version}\n{model.fingerprint}\n{sorted(asdict(model.config).items())}"
+    facts = f"{version}\n{model.weights_fingerprint}\n{sorted(asdict(model.config).items())}"
     return hashlib.sha256(facts.encode(errors="surrogateescape")).hexdigest()

@@ -82,9 +82,9 @@ def open_checkpoint(
     path: str | os.PathLike[str] | None, progress: Progress | None, config: EngineConfig
 ) -> Runtime:
     """Open a directory or a GGUF file; None: the shipped model. Raises ModelFormatError."""
-    from ..loading import open_model
+    from ..engine import open_guarded
 
-    return _from_loaded(open_model(path), config, progress)
+    return _from_loaded(open_guarded(path), config, progress)
 
 
 class CheckpointOpener:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from pybatcher.errors import ModelFormatError
-from pybatcher.loading import LoadedModel, open_model
+from pybatcher.loading import LoadedModel, loader, open_model
 from pybatcher.testing.checkpoints import ARCHITECTURES, make_checkpoint
 
 # In every architecture: odd counts of heads, groups of queries, tied and not, all biases.
@@ -143,7 +144,8 @@ def test_nothing_is_copied(architecture: str, originals: dict[str, Path]) -> Non
         owner = tensor.array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
-        assert isinstance(owner, np.memmap), name
+        assert isinstance(owner.base, memoryview), name
+        assert isinstance(owner.base.obj, mmap.mmap), name
         assert not tensor.array.flags.writeable, name
 
 
@@ -200,3 +202,47 @@ def test_without_a_tokenizer_the_model_still_opens(llama: Path) -> None:
     assert loaded.tokenizer.backend is None
     assert loaded.tokenizer.eos_token_ids == {1}
     assert loaded.tokenizer.bos_token_id == 0
+
+
+def test_the_fingerprint_is_of_all_that_decides_tokens(tmp_path: Path) -> None:
+    model = make_checkpoint(tmp_path / "model", "llama")
+    before = open_model(model)
+    (model / "model.safetensors").chmod(0o640)
+    (tmp_path / "link").hardlink_to(model / "model.safetensors")
+    (model / "README.md").write_text("about")
+    assert open_model(model).fingerprint == before.fingerprint
+    seen = {before.fingerprint}
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        path = model / name
+        path.write_text(path.read_text() + " ")
+        seen.add(open_model(model).fingerprint)
+    for name, text in (("generation_config.json", "{}"), ("chat_template.jinja", "hi")):
+        (model / name).write_text(text)
+        seen.add(open_model(model).fingerprint)
+    assert len(seen) == 6
+    assert open_model(model).weights_fingerprint == before.weights_fingerprint
+
+
+def test_files_that_are_always_replaced_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_checkpoint(tmp_path / "model", "llama")
+    read = loader.read_tokenizer
+    n_reads = 0
+
+    def replacing(*args: object) -> object:
+        nonlocal n_reads
+        n_reads += 1
+        if n_reads <= n_replaced:
+            new = model / "new"
+            new.write_text((model / "config.json").read_text() + " ")
+            new.rename(model / "config.json")
+        return read(*args)
+
+    monkeypatch.setattr(loader, "read_tokenizer", replacing)
+    n_replaced = 3
+    open_model(model)
+    assert n_reads == 4
+    n_replaced = 10**6
+    with pytest.raises(ModelFormatError, match="were replaced each of the 20 times"):
+        open_model(model)

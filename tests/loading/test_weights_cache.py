@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import pybatcher.loading.weights_cache
-from pybatcher import ConfigError, EngineConfig
+from pybatcher import ConfigError, EngineConfig, ModelFormatError
 from pybatcher.engine import Engine
 from pybatcher.loading import from_torch, open_model
 from pybatcher.loading.weights_cache import cache_for, default_directory, list_cached
@@ -218,3 +219,56 @@ def test_what_progress_raises_ends_the_load(checkpoint: Path, directory: Path) -
     with pytest.raises(KeyboardInterrupt):
         Engine.load(checkpoint, n_ctx=64, weights_cache=directory, progress=interrupt)
     assert load(checkpoint, directory)[0] in FOUND
+
+
+@pytest.mark.parametrize("place", ["off", "cache"])
+@pytest.mark.parametrize("size", [0, 4096, 50_000])
+def test_a_checkpoint_that_is_truncated_while_it_is_loaded_is_refused(
+    tmp_path: Path, place: str, size: int
+) -> None:
+    """And no signal ends the process, and nothing of it stays in the cache."""
+    model = make_checkpoint(tmp_path / "model", "llama", tokenizer=False)
+    cache = "off" if place == "off" else tmp_path / "cache"
+
+    def truncate(done: int, total: int) -> None:
+        os.truncate(model / "model.safetensors", size)
+
+    with pytest.raises(ModelFormatError, match=f"was changed .*to {size} bytes"):
+        Engine.load(model, n_ctx=256, weights_cache=cache, progress=truncate)
+    if place != "off":
+        assert list_cached(tmp_path / "cache") == []
+    with pytest.raises(ModelFormatError):
+        Engine.load(model, n_ctx=256, weights_cache=cache)
+
+
+def test_a_folder_that_is_replaced_at_any_time_gives_one_of_its_versions(
+    tmp_path: Path, directory: Path
+) -> None:
+    for name, seed in (("model", 1), ("other", 2)):
+        make_checkpoint(tmp_path / name, "llama", tokenizer=False, seed=seed)
+    expected = [load(tmp_path / name, "off")[1] for name in ("model", "other")]
+    ended = threading.Event()
+
+    def swap() -> None:
+        while not ended.is_set():
+            for old, new in (("model", "spare"), ("other", "model"), ("spare", "other")):
+                (tmp_path / old).rename(tmp_path / new)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    n_loaded = 0
+    try:
+        while n_loaded < 20:
+            try:
+                _, logits = load(tmp_path / "model", directory)
+            except ModelFormatError:  # there was no folder of this name at that moment
+                continue
+            n_loaded += 1
+            assert any(np.array_equal(logits, version) for version in expected)
+    finally:
+        ended.set()
+        swapping.join()
+    # What was cached meanwhile is of the right version.
+    found = [load(tmp_path / name, directory)[1] for name in ("model", "other")]
+    same = [[np.array_equal(one, version) for version in expected] for one in found]
+    assert same in ([[True, False], [False, True]], [[False, True], [True, False]])

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import ModelFormatError
 from .fields import Fields, shown
+from .model_files import is_file, read_file
 
 __all__ = ["parse_json", "read_bytes", "read_fields", "read_list", "read_optional", "read_text"]
 
@@ -20,17 +21,7 @@ def read_bytes(path: Path, max_bytes: int = _MAX_JSON_BYTES) -> bytes:
 
     Raises ModelFormatError if it cannot be read or has more than `max_bytes` bytes.
     """
-    try:
-        if not path.is_file():
-            raise ModelFormatError(f"{path}: no such file")
-        size = path.stat().st_size
-        if size > max_bytes:
-            raise ModelFormatError(f"{path}: {size} bytes; expected at most {max_bytes}")
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
-        if isinstance(error, ModelFormatError):
-            raise
-        raise ModelFormatError(f"{path}: cannot be read: {error}") from error
+    return read_file(path, max_bytes)
 
 
 def read_text(path: Path, max_bytes: int = _MAX_JSON_BYTES) -> str:
@@ -48,7 +39,7 @@ def read_fields(path: Path) -> Fields:
 
 def read_optional(path: Path) -> Fields:
     """Read a file that holds one JSON object; an absent file has no fields."""
-    return read_fields(path) if path.is_file() else Fields({}, str(path))
+    return read_fields(path) if is_file(path) else Fields({}, str(path))
 
 
 def parse_json(data: bytes, source: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer as TokenizerBackend
 
 from ...params.embedding_defaults import EmbeddingDefaults
 from .model_config import ModelConfig
+from .model_files import ModelFiles
 from .tensors import Tensor
 
 __all__ = ["LoadedModel", "TokenizerParts"]
@@ -62,7 +63,9 @@ class LoadedModel:
         for a checkpoint of quantised weights it is the dtype nearest to most of these.
     name: the display name: that of the directory, of the file, or of the module's class.
     path: the directory or file; None for a module in memory.
-    fingerprint: the digest of the files that were read; "" for a module in memory.
+    fingerprint: the digest of all files that were read; "" for a module in memory.
+    weights_fingerprint: the digest of what the values of the weights depend on.
+    files: the files that were read; None for a module in memory.
     embedding: the defaults for embedding texts.
     generates: False for an encoder and for a model without a head, which only embed.
     """
@@ -74,5 +77,7 @@ class LoadedModel:
     name: str
     path: Path | None
     fingerprint: str = ""
+    weights_fingerprint: str = ""
+    files: ModelFiles | None = None
     embedding: EmbeddingDefaults = field(default_factory=EmbeddingDefaults)
     generates: bool = True

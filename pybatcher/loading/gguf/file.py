@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ...errors import ModelFormatError
 from ...models.hub import parts_of
 from ..checkpoints.fields import Fields, shown
+from ..checkpoints.model_files import is_file, map_file
 from ..checkpoints.tensors import Tensor
 from .header import GgufTensor, read_header
 
@@ -105,14 +106,11 @@ def _check_equal(metadata: Fields, name: str, expected: Any, first: Path | None)
 
 def _map_file(path: Path) -> GgufFile:
     """Open one file, which may be a part of a model."""
-    if not path.is_file():
+    if not is_file(path):
         own = parts_of(path.name)
         part = f"; it is part {own.index(path.name) + 1} of {len(own)}" if len(own) > 1 else ""
         raise ModelFormatError(f"{path}: no such file{part}")
-    try:
-        data = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
-    except (OSError, ValueError) as error:
-        raise ModelFormatError(f"{path}: cannot be mapped: {error}") from error
+    data = map_file(path)
     header = read_header(data, path)
     tensors = {entry.name: _tensor(data, entry, path) for entry in header.tensors}
     return GgufFile(Fields(header.metadata, str(path)), tensors)

@@ -23,9 +23,9 @@ from ...params.embedding_head import DenseLayer, EmbeddingHead
 from ..checkpoints.blocks import BLOCKS
 from ..checkpoints.blueprint import EMBEDDING, Blueprint
 from ..checkpoints.fields import Fields, shown
-from ..checkpoints.fingerprint import fingerprint
 from ..checkpoints.limits import MAX_VOCABULARY
 from ..checkpoints.loaded_model import LoadedModel
+from ..checkpoints.model_files import ModelFiles, reading
 from ..checkpoints.tensors import PLAIN, Tensor, as_f32
 from ..families import read_gguf_blueprint
 from ..parts.gguf_contents import GgufContents
@@ -43,17 +43,19 @@ _POOLINGS: dict[Any, Literal["mean", "cls", "last"]] = {1: "mean", 2: "cls", 3: 
 _DENSE_LAYERS = ("dense_2.weight", "dense_3.weight")
 
 
-def open_gguf(path: Path) -> LoadedModel:
+def open_gguf(path: Path, files: ModelFiles | None = None) -> LoadedModel:
     """Open a GGUF file of an architecture that a family reads.
 
-    path: the file; of a model in several files, the first part.
+    path: the file; of a model in several files, the first part. files: what it is read through.
 
     Maps the weights without reading them, except for query and key weights whose rows it copies
     in another order. Raises ModelFormatError, which names the file, the key or tensor, its value
     and the expected one.
     """
-    files = part_files(path)
-    identity = fingerprint(file for file in files if file.is_file())
+    if files is None:
+        files = ModelFiles(path.parent)
+        with reading(files):
+            return open_gguf(path, files)
     file = map_gguf(path)
     tensors = file.tensors
     contents = GgufContents(
@@ -73,9 +75,11 @@ def open_gguf(path: Path) -> LoadedModel:
         tensors=weights,
         tokenizer=tokenizer,
         dtype=_prevailing_dtype(weights),
-        name=path.stem if len(files) == 1 else path.stem[: -len("-00001-of-00001")],
+        name=path.stem if len(part_files(path)) == 1 else path.stem[: -len("-00001-of-00001")],
         path=path,
-        fingerprint=identity,
+        fingerprint=files.fingerprint(),
+        weights_fingerprint=files.fingerprint(weights_only=True),
+        files=files,
         embedding=_embedding_defaults(file.metadata, blueprint, tensors),
         generates=blueprint.generates,
     )

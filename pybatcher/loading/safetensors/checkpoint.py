@@ -8,6 +8,7 @@ from pathlib import Path
 from ...errors import ModelFormatError
 from ..checkpoints.fields import shown
 from ..checkpoints.json_file import read_fields
+from ..checkpoints.model_files import is_file
 from ..checkpoints.tensors import Tensor
 from ..convert.mxfp4 import with_mxfp4
 from .safetensors_file import map_tensors
@@ -26,9 +27,9 @@ def weight_files(directory: Path) -> list[Path]:
     is not in the directory itself.
     """
     index = directory / _INDEX
-    if (directory / _SINGLE).is_file():
+    if is_file(directory / _SINGLE):
         return [directory / _SINGLE]
-    if index.is_file():
+    if is_file(index):
         return [directory / file for file in _read_file_names(index)]
     raise ModelFormatError(
         f"{directory}: no {_SINGLE} and no {_INDEX}; weights are read from "

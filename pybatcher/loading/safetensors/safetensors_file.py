@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ...errors import ModelFormatError
 from ..checkpoints.fields import shown
 from ..checkpoints.json_file import parse_json
+from ..checkpoints.model_files import map_file
 from ..checkpoints.tensors import Tensor
 
 __all__ = ["map_tensors"]
@@ -67,12 +68,7 @@ def map_tensors(path: Path) -> dict[str, Tensor]:
     for e4m3, and for other types the bytes of the tensor in one dimension. Raises
     ModelFormatError if the file is not a whole, valid safetensors file.
     """
-    if not path.is_file():
-        raise ModelFormatError(f"{path}: no such file")
-    try:
-        data = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
-    except (OSError, ValueError) as error:
-        raise ModelFormatError(f"{path}: cannot be mapped: {error}") from error
+    data = map_file(path)
     start, header = _read_header(data, path)
     _check_metadata(header.pop("__metadata__", None), path)
     entries = [_read_entry(name, entry, path) for name, entry in header.items()]

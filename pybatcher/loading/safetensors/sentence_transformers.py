@@ -20,6 +20,7 @@ from ..checkpoints.fields import Fields, shown
 from ..checkpoints.json_file import read_fields, read_list, read_optional
 from ..checkpoints.limits import MAX_WIDTH
 from ..checkpoints.model_config import ModelConfig
+from ..checkpoints.model_files import is_file
 from ..checkpoints.tensors import TensorRule, as_f32, gather
 from .safetensors_file import map_tensors
 
@@ -76,7 +77,7 @@ def read_embedding_defaults(
     own = EmbeddingDefaults.of_model(config.causal, padding_token)
     own = replace(own, cuts_left=_cuts_left(tokenizer, False))
     path = directory / "modules.json"
-    if not path.is_file():
+    if not is_file(path):
         return own
     mode, normalised, before, has_prompt = "", False, "Transformer", True
     kinds: Counter[str] = Counter()
@@ -123,7 +124,7 @@ def read_embedding_defaults(
 
 def lowers_texts(directory: Path) -> bool:
     """Return True if texts are converted to lower case before they are tokenised."""
-    has_modules = (directory / "modules.json").is_file()
+    has_modules = is_file(directory / "modules.json")
     return has_modules and _read_sentence_config(directory).boolean("do_lower_case", False)
 
 
@@ -144,7 +145,7 @@ def _read_sentence_config(directory: Path) -> Fields:
     """
     folders = (directory, directory / "0_Transformer")
     files = [folder / f"sentence_{kind}_config.json" for folder in folders for kind in _KINDS]
-    fields = read_optional(next((file for file in files if file.is_file()), files[0]))
+    fields = read_optional(next((file for file in files if is_file(file)), files[0]))
     fields.refuse_unless("transformer_task", "feature-extraction")
     fields.refuse_unless("module_output_name", "token_embeddings")
     for name in ("query_length", "document_length", "query_expansion"):
@@ -239,7 +240,7 @@ def _read_dense(folder: Path, n_in: int) -> DenseLayer:
     if fields.boolean("bias", True):
         rules.append(TensorRule(name="bias", source="linear.bias", shape=(n_out,)))
     path = folder / "model.safetensors"
-    if not path.is_file():
+    if not is_file(path):
         raise ModelFormatError(f"{path}: no such file; weights are read from safetensors only")
     tensors = gather(rules, map_tensors(path), str(path))
     return DenseLayer(

@@ -16,6 +16,7 @@ from ...errors import ModelFormatError
 from ..checkpoints.fields import Fields, shown
 from ..checkpoints.json_file import read_text
 from ..checkpoints.loaded_model import TokenizerParts
+from ..checkpoints.model_files import is_file
 from .added_tokens import surround_texts
 from .gguf_pretokenizers import PRE_TOKENIZERS
 from .gguf_sentencepiece import with_listed_merges, with_scores
@@ -131,7 +132,7 @@ def _stand_in(
     elif model in _BUILDERS:
         return None
     path = None if directory is None else directory / "tokenizer.json"
-    if path is None or not path.is_file():
+    if path is None or not is_file(path):
         kind = "pre-tokenizer" if key.endswith("pre") else "type of tokenizer"
         raise fields.error(
             key,

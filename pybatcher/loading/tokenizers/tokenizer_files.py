@@ -14,6 +14,7 @@ from ...errors import ModelFormatError
 from ..checkpoints.fields import Fields
 from ..checkpoints.json_file import read_bytes, read_optional, read_text
 from ..checkpoints.loaded_model import TokenizerParts
+from ..checkpoints.model_files import is_file
 from .added_tokens import MAX_TOKEN_ID, add_tokens, added_tokens, special_tokens, surround_as_set
 from .recommended_sampling import IN_GENERATION_CONFIG, recommended_sampling
 from .sentencepiece_model import MAX_SENTENCEPIECE_BYTES, read_sentencepiece
@@ -141,14 +142,14 @@ def _read_backend(
     """Return the tokenizer, None without a file, and the settings with that file's own values."""
     added = dict(added_tokens(directory, settings))
     path = directory / "tokenizer.json"
-    if path.is_file():
+    if is_file(path):
         with building_tokenizer(str(path)):
             backend = private_backend(read_text(path, MAX_TOKENIZER_BYTES), str(path))
             _set_bert_normalizer(backend, settings, config)
             add_tokens(backend, added, settings)
         return backend, settings
     path = directory / "tokenizer.model"
-    if not path.is_file():
+    if not is_file(path):
         return None, settings
     model = read_sentencepiece(read_bytes(path, MAX_SENTENCEPIECE_BYTES), str(path))
     settings = settings.with_defaults(model.special_tokens)
@@ -221,7 +222,7 @@ def _read_templates(directory: Path, settings: Fields) -> tuple[str | None, str 
     found = []
     for name in ("chat_template.jinja", "additional_chat_templates/tool_use.jinja"):
         file = directory / name
-        found.append(read_text(file, _MAX_TEMPLATE_BYTES) if file.is_file() else None)
+        found.append(read_text(file, _MAX_TEMPLATE_BYTES) if is_file(file) else None)
     template, for_tools = found
     if template is not None:
         return template, for_tools
