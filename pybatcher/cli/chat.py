@@ -16,7 +16,7 @@ from ..calls.completion import Completion
 from ..errors import ConnectionLostError, InvalidRequestError
 from ..params import SamplingParams, left_to_model
 from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
-from .console import remark, report_error, write
+from .console import remark, report_error, write, write_foreign
 from .options import ModelOption, SystemPromptOption, takes_options
 from .over_socket import SocketOption, open_batcher
 from .tools import Tools, load_tools, run_tool, shown
@@ -191,7 +191,7 @@ async def _turn(
                     if reasons:
                         reasons = False
                         remark("\n")
-                    write(piece.text)
+                    write_foreign(piece.text)
                     turn["content"] += piece.text
     except BaseException:  # the part that has come stays
         if turn["content"]:

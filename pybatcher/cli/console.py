@@ -10,9 +10,12 @@ from collections.abc import Iterator
 
 from ..errors import PybatcherError
 
-__all__ = ["remark", "report_error", "report_errors", "write"]
+__all__ = ["remark", "report_error", "report_errors", "visible", "write", "write_foreign"]
 
 REFUSED = 2
+# A terminal acts on control characters: C0 except tab and newline, DEL and C1.
+_CONTROLS = (*range(9), *range(11, 32), *range(127, 160))
+_VISIBLE = {code: f"\\x{code:02x}" for code in _CONTROLS}
 
 
 @contextlib.contextmanager
@@ -55,6 +58,20 @@ def _drop_unwritten() -> None:
         os.close(nowhere)
 
 
+def visible(text: str) -> str:
+    """Return a text that may come from anywhere with its control characters as escapes.
+
+    The text of a model, of a tool or of a server could otherwise move the cursor, change the title
+    or the clipboard of the terminal, or send it input.
+    """
+    return text.replace("\r\n", "\n").translate(_VISIBLE)
+
+
+def write_foreign(text: str) -> None:
+    """Write a text of a model to stdout and flush; on a terminal as `visible`, else unchanged."""
+    write(visible(text) if sys.stdout.isatty() else text)
+
+
 def write(text: str) -> None:
     """Write the text to stdout and flush."""
     sys.stdout.write(text)
@@ -66,7 +83,9 @@ def remark(text: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    Console(stderr=True).print(Text(text, style="dim"), soft_wrap=True, end="")
+    console = Console(stderr=True)
+    shown = visible(text) if console.is_terminal else text
+    console.print(Text(shown, style="dim"), soft_wrap=True, end="")
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -77,4 +96,6 @@ def _print_line(line: str, style: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    Console(stderr=True).print(Text(line, style=style), soft_wrap=True)
+    console = Console(stderr=True)
+    shown = visible(line) if console.is_terminal else line
+    console.print(Text(shown, style=style), soft_wrap=True)

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from ..calls.completion import Piece
 from ..calls.rolling_window import percentile
+from .console import visible
 from .figures import Figures
 
 __all__ = ["DemoView", "Transcript"]
@@ -95,7 +96,7 @@ class DemoView:
         """Return a panel with the question and the last lines of the answer."""
         question = Text(transcript.question, style="dim")
         question.truncate(width, overflow="ellipsis")
-        lines = Text(transcript.answer.strip()).wrap(self._console, width)[-height:]
+        lines = Text(visible(transcript.answer.strip())).wrap(self._console, width)[-height:]
         body = Text("\n").join([question, *lines])
         return Panel(
             body,

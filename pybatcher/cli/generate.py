@@ -11,7 +11,7 @@ import typer
 from ..errors import InvalidRequestError
 from ..params import SamplingParams
 from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
-from .console import write
+from .console import write, write_foreign
 from .options import ModelOption, SystemPromptOption, takes_options
 from .over_socket import SocketOption, open_batcher
 
@@ -60,11 +60,11 @@ async def _generate(
         if params.n > 1:  # the pieces of several outputs would interleave
             completion = await batcher.generate(prompt, params, priority=priority)
             for number, choice in enumerate(completion.choices, 1):
-                write(f"-- {number}\n{choice.text}\n")
+                write_foreign(f"-- {number}\n{choice.text}\n")
             return
         async with batcher.stream(prompt, params, priority=priority) as pieces:
             async for piece in pieces:
-                write(piece.text)
+                write_foreign(piece.text)
     write("\n")
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .console import write
+from .console import visible, write
 from .over_socket import SidecarOption, connect, socket_path
 
 __all__ = ["Status", "ask_status", "show_status", "status"]
@@ -83,11 +83,13 @@ async def ask_status(path: str) -> Status:
 
 def show_status(found: Status) -> None:
     """Print the status on stdout, one line per property."""
+    console = Console(highlight=False)
     table = Table.grid(padding=(0, 2))
     for name, value in _facts(found).items():
+        value = visible(value) if console.is_terminal else value
         style = "" if name != "state" else "green" if found.is_ready else "bold red"
         table.add_row(Text(name, style="dim"), Text(value, style=style))
-    Console(highlight=False).print(table)
+    console.print(table)
 
 
 def _facts(found: Status) -> dict[str, str]:

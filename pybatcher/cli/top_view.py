@@ -15,6 +15,7 @@ from rich.text import Text
 from ..calls.rolling_window import RollingWindow, Second, percentile
 from ..calls.statistics import BatcherStatistics, Health
 from ..calls.telemetry import RequestEvent, TelemetryEvent
+from .console import visible
 
 __all__ = ["TopView", "sparkline"]
 
@@ -137,8 +138,8 @@ class TopView:
         state = health.status if health.ok else f"{health.status}: {health.reason}"
         return Text.assemble(
             ("pybatcher top", "bold"),
-            f"  {self._model_name}  ",
-            (state, "green" if health.ok else "bold red"),
+            f"  {visible(self._model_name)}  ",
+            (visible(state), "green" if health.ok else "bold red"),
             f"  {_duration(self._now - (self._began or 0.0))}",
         )
 
@@ -248,7 +249,7 @@ def _request_table(events: Sequence[RequestEvent]) -> Table:
         tpot = sum(event.itl) / len(event.itl) if event.itl else None
         table.add_row(
             str(event.request_id),
-            Text(event.finish_reason, _style_of(event.finish_reason)),
+            Text(visible(event.finish_reason), _style_of(event.finish_reason)),
             f"{event.prompt_tokens:,}",
             f"{event.cached_tokens:,}",
             f"{event.generated_tokens:,}",

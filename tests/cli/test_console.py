@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from pybatcher import ConfigError
-from pybatcher.cli.console import report_error, report_errors, write
+from pybatcher.cli.console import remark, report_error, report_errors, write, write_foreign
 
 
 class Streams:
@@ -62,3 +62,35 @@ def test_warnings_are_lines_and_characters_that_cannot_be_shown_are_replaced(
         report_error("é")
     assert streams.out.getvalue() == b"?"
     assert streams.err.getvalue() == b"warning: slow ?\nerror: ?\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+ESCAPES = "a\x1b]52;c;ZXZpbA==\x07b\x1b[2J\x9b31m\x08\x7f\x00\r\vc\td\r\né"
+SHOWN = (
+    "a\\x1b]52;c;ZXZpbA==\\x07b\\x1b[2J\\x9b31m\\x08\\x7f\\x00\\x0d\\x0bc\td\né"  # harmless text
+)
+
+
+@pytest.mark.parametrize("kind", [Terminal, io.StringIO])
+def test_text_of_others_is_visible_on_a_terminal_and_unchanged_in_a_pipe(
+    kind: type[io.StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("NO_COLOR", "1")
+    out, err = kind(), kind()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    write_foreign(ESCAPES)
+    remark("\x1b[31mthought\x1b]0;title\x07")
+    report_error("\x1b[2Jbad")
+    if kind is Terminal:
+        assert out.getvalue() == SHOWN
+        assert "\\x1b[31mthought\\x1b]0;title\\x07error: \\x1b[2Jbad" in err.getvalue()
+        assert not {"\x1b", "\x07"} & {*err.getvalue()}
+    else:
+        assert out.getvalue() == ESCAPES
+        assert "\x1b]0;title" in err.getvalue()
