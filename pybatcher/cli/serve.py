@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
@@ -14,7 +15,7 @@ from ..errors import ConfigError
 from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..sidecar.front.logs import set_up_logs
 from ..sidecar.front.named_models import read_models, specs_of
-from ..sidecar.front.serve_config import ServeConfig, read_config
+from ..sidecar.front.serve_config import ServeConfig, read_config, read_option_file
 from ..sidecar.front.worker_spec import WorkerSpec
 from .loading_bar import loading_bar
 from .options import SystemPromptOption, takes_options
@@ -76,15 +77,15 @@ def serve(
     if system_prompt_file is not None:
         given["system_prompt_file"] = str(system_prompt_file)
 
-    def read() -> dict[str, Any]:
-        read_in = {} if config is None else read_config(config)
+    def read(*, regular_only: bool = False) -> dict[str, Any]:
+        read_in = {} if config is None else read_config(config, regular_only=regular_only)
         if model:
             read_in = {name: read_in[name] for name in read_in.keys() - {"model", "models"}}
         return {**read_in, **given}
 
     def read_again() -> tuple[dict[str, WorkerSpec], ServeConfig]:
-        asked = read()
-        return specs_of(_of_worker(asked)), _of_server(asked)
+        asked = read(regular_only=True)
+        return specs_of(_of_worker(asked, regular_only=True)), _of_server(asked)
 
     asked = read()
     own = _of_server(asked)
@@ -105,7 +106,7 @@ def _of_server(asked: Mapping[str, Any]) -> ServeConfig:
     return ServeConfig(**{name: asked[name] for name in asked if name in _OWN})
 
 
-def _of_worker(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _of_worker(asked: Mapping[str, Any], *, regular_only: bool = False) -> dict[str, Any]:
     """Return the worker's options, with the system prompt read from its file.
 
     Raises ConfigError for a file that cannot be read, or two system prompts.
@@ -116,7 +117,8 @@ def _of_worker(asked: Mapping[str, Any]) -> dict[str, Any]:
         if theirs.get("system_prompt") is not None:
             raise ConfigError("system_prompt and system_prompt_file are both given; give one")
         try:
-            theirs["system_prompt"] = Path(file).read_text(encoding="utf-8")
+            data, _ = read_option_file(file, regular_only=regular_only)
+            theirs["system_prompt"] = io.StringIO(data.decode("utf-8"), newline=None).read()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read system_prompt_file {file}: {error}") from error
     return theirs

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from pathlib import Path
 
 from ...errors import ConfigError
+from .serve_config import read_option_file
 
 __all__ = ["read_api_keys"]
 
 
-def read_api_keys(path: str | os.PathLike[str]) -> tuple[str, ...]:
+def read_api_keys(path: str | os.PathLike[str], *, regular_only: bool = False) -> tuple[str, ...]:
     """Return the keys of a file: one a line. Empty lines and lines that begin with # are skipped.
 
     The file must not be open to others; nor to its group, if it belongs to this user. (A file of
     another user, such as root, may be meant for the group of a service.) Raises ConfigError.
+    regular_only: as in `read_option_file`.
     """
     name = f"api_key_file '{Path(path)}'"
     try:
-        with open(path, encoding="utf-8") as file:
-            _check_mode(name, os.stat(file.fileno()))
-            lines = [line.strip() for line in file]
+        data, status = read_option_file(path, regular_only=regular_only)
+        _check_mode(name, status)
+        lines = [line.strip() for line in io.StringIO(data.decode("utf-8"), newline=None)]
     except OSError as error:
         raise ConfigError(f"cannot read {name}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -81,13 +81,16 @@ class HttpListener(Listener):
     def n_connections(self) -> int:
         return 0 if self._server is None else self._server.n_connections
 
-    def read_keys(self, config: ServeConfig) -> tuple[str, ...] | None:
+    def read_keys(
+        self, config: ServeConfig, *, regular_only: bool = False
+    ) -> tuple[str, ...] | None:
         """Return the current keys in the file of the configuration; None if it names no file.
 
-        Raises ConfigError, also if other machines could connect without a key.
+        regular_only: as in `read_option_file`. Raises ConfigError, also if other machines could
+        connect without a key.
         """
         if config.api_key_file is not None:
-            return read_api_keys(config.api_key_file)
+            return read_api_keys(config.api_key_file, regular_only=regular_only)
         of_tcp = (sock for sock in self._sockets if sock.family != socket.AF_UNIX)
         if config.allow_no_key or all(map(is_loopback, of_tcp)):
             return None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -26,13 +29,14 @@ from ...serving.system_prompt import check_system_prompt
 from .named_models import check_models
 from .tcp import read_address
 
-__all__ = ["ServeConfig", "read_config"]
+__all__ = ["ServeConfig", "read_config", "read_option_file"]
 
 _LOG_FORMATS = ("text", "json")
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _LONGEST = 1e6  # seconds
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s?#@]+")
 _HOST = re.compile(r"\*|[^\s/:?#@*\[\]]+")
+_MOST_BYTES = 16 * 2**20  # of a file that an option names
 _UID_MAX = 2**32 - 2  # -1 means no user
 
 
@@ -110,6 +114,8 @@ class ServeConfig:
             OPTION.flag(name, getattr(self, name))
         if self.served_model_name is not None and not _is_text(self.served_model_name):
             raise bad_value("served_model_name", self.served_model_name, "a text, or None")
+        if self.served_model_name is not None:
+            OPTION.unicode("served_model_name", self.served_model_name)
         if self.otlp_traces_endpoint is not None and not _is_url(self.otlp_traces_endpoint):
             wanted = "a URL, as http://127.0.0.1:4318/v1/traces, or None"
             raise bad_value("otlp_traces_endpoint", self.otlp_traces_endpoint, wanted)
@@ -172,7 +178,29 @@ _PATHS = ("system_prompt_file", "socket", "uds", "api_key_file", "weights_cache"
 _NO_PATHS = ("auto", "off")  # words of the weights_cache option that are no paths
 
 
-def read_config(path: str | Path) -> dict[str, Any]:
+def read_option_file(
+    path: str | os.PathLike[str], *, regular_only: bool
+) -> tuple[bytes, os.stat_result]:
+    """Return the contents of a file that an option names, and its status. Raises OSError.
+
+    regular_only: refuse what is no regular file at once, without waiting for the other end of a
+        pipe. At the start, a file may be a pipe, as of a shell's process substitution.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+    descriptor = os.open(path, flags | (getattr(os, "O_NONBLOCK", 0) if regular_only else 0))
+    with ExitStack() as opened:
+        opened.callback(os.close, descriptor)
+        status = os.fstat(descriptor)
+        if regular_only and not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it has more than {_MOST_BYTES} bytes")
+    return data, status
+
+
+def read_config(path: str | Path, *, regular_only: bool = False) -> dict[str, Any]:
     """Read options by their names from a TOML file. All of them are checked.
 
     Keys are `model`, or the table [models] of paths by name, `system_prompt` or
@@ -180,12 +208,13 @@ def read_config(path: str | Path) -> dict[str, Any]:
     SupervisionConfig and ServeConfig, each at the top or in its table: [engine],
     [scheduler], [supervision], [serve].
     Paths in it are relative to its folder; they are returned absolute.
+    regular_only: as in `read_option_file`.
     Raises ConfigError, with the file's name, for what cannot be read or is no option.
     """
     file = Path(path)
     try:
-        with file.open("rb") as stream:
-            entries = tomllib.load(stream)
+        data, _ = read_option_file(file, regular_only=regular_only)
+        entries = tomllib.loads(data.decode("utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read the config file {file}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # invalid TOML or UTF-8

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -34,6 +35,9 @@ _INTERRUPTED = 130
 _HANG_UP_GRACE = 1.0
 """Seconds that clients have to read their last answers."""
 
+_READING_TIMEOUT = 10.0
+"""Seconds in which the files of the options must be read at a SIGHUP."""
+
 _RELOADED = (
     *("allow_uids", "allow_origins", "allow_hosts", "api_key_file", "allow_no_key"),
     "drain_timeout",
@@ -47,7 +51,7 @@ class Server:
 
     specs: specifications of the workers, by the names of their models; "" stands for the model's
         own name. Each worker has a front of its own and does not affect the others.
-    read: called on the loop at a SIGHUP; returns the new `specs` and `config`.
+    read: called on a thread at a SIGHUP; returns the new `specs` and `config`.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Server:
         self._traces: OtlpTraces | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._n_interrupts = 0
+        self._reader: threading.Thread | None = None
 
     async def run(self) -> int:
         """Serve. Returns the exit status.
@@ -252,16 +257,7 @@ class Server:
     async def _reload(self) -> None:
         self._notifier.reloading()
         try:
-            specs, asked = self._read()
-            if specs.keys() != self._fronts.keys():
-                raise ConfigError(
-                    f"the models are {', '.join(specs)} now; to add, remove or rename one, start "
-                    "the server again"
-                )
-            applied = {name: getattr(asked, name) for name in _RELOADED}
-            config = replace(self._config, **applied)
-            _check(config)
-            keys = None if self._http is None else self._http.read_keys(config)
+            specs, asked, config, keys = await self._read_again()
         except PybatcherError as error:
             _LOGGER.warning("not reloaded, all is as it was: %s", error)
         else:
@@ -279,6 +275,68 @@ class Server:
                 with suppress(PybatcherError):  # the front logs the error
                     await front.reload({}, specs[name], config)
         self._notifier.ready()
+
+    async def _read_again(
+        self,
+    ) -> tuple[Mapping[str, WorkerSpec], ServeConfig, ServeConfig, tuple[str, ...] | None]:
+        """Return what the files say now: specs, options, the options to use, and the keys.
+
+        They are read on a thread of its own, because a file on a mount that hangs is never read.
+        Raises ConfigError, also after `_READING_TIMEOUT`.
+        """
+
+        def read() -> Any:
+            specs, asked = self._read()
+            if specs.keys() != self._fronts.keys():
+                raise ConfigError(
+                    f"the models are {', '.join(specs)} now; to add, remove or rename one, start "
+                    "the server again"
+                )
+            applied = {name: getattr(asked, name) for name in _RELOADED}
+            config = replace(self._config, **applied)
+            _check(config)
+            http = self._http
+            return specs, asked, config, http and http.read_keys(config, regular_only=True)
+
+        if self._reader is not None and self._reader.is_alive():
+            raise ConfigError("the files of an earlier SIGHUP are still being read")
+        result: asyncio.Future[Any] = self._loop.create_future()
+        self._reader = threading.Thread(
+            target=_settle, args=(self._loop, result, read), name="pybatcher-reload", daemon=True
+        )
+        try:
+            self._reader.start()
+            async with asyncio.timeout(_READING_TIMEOUT):
+                return await result  # type: ignore[no-any-return]
+        except TimeoutError as error:
+            raise ConfigError(
+                f"the files of the options were not read within {_READING_TIMEOUT:g} s"
+            ) from error
+        except RuntimeError as error:  # the system has no thread now
+            self._reader = None
+            raise ConfigError(f"the files of the options cannot be read: {error}") from error
+
+
+def _settle(
+    loop: asyncio.AbstractEventLoop, result: asyncio.Future[Any], function: Callable[[], Any]
+) -> None:
+    """Set the result of a future of `loop` to that of a function, from another thread."""
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        if result.done():  # nobody waits any more
+            return
+        if error is None:
+            result.set_result(value)
+        else:
+            result.set_exception(error)
+
+    value, failure = None, None
+    try:
+        value = function()
+    except BaseException as error:
+        failure = error
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(settle, value, failure)
 
 
 def _serves_http(config: ServeConfig) -> bool:

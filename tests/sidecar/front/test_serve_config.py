@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
+import threading
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,8 @@ import pytest
 from pybatcher import ConfigError
 from pybatcher.cli.options import _meanings
 from pybatcher.params.config import EngineConfig, SchedulerConfig, SupervisionConfig
+from pybatcher.sidecar.front import server as server_module
+from pybatcher.sidecar.front.api_keys import read_api_keys
 from pybatcher.sidecar.front.serve_config import ServeConfig, read_config
 
 CLASSES = (EngineConfig, SchedulerConfig, SupervisionConfig, ServeConfig)
@@ -226,3 +231,56 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b'model = "\xe9"')
     with pytest.raises(ConfigError, match="latin is not TOML"):
         read_config(tmp_path / "latin")
+
+
+def test_only_regular_files_are_read_again(tmp_path: Path) -> None:
+    """A pipe would be waited for: a shell's process substitution has its writer at the start."""
+    pipe, file = tmp_path / "pipe", tmp_path / "file"
+    os.mkfifo(pipe, 0o600)
+    file.write_text("n_ctx = 256\n")
+    file.chmod(0o600)
+    assert read_config(file, regular_only=True) == {"n_ctx": 256}
+    for path in (pipe, tmp_path, Path("/dev/null")):
+        for read in (read_config, read_api_keys):
+            with pytest.raises(ConfigError, match=r"cannot read .*not a regular file"):
+                read(path, regular_only=True)
+    writer = threading.Thread(target=lambda: pipe.write_text("n_ctx = 512\n"))
+    writer.start()
+    assert read_config(pipe) == {"n_ctx": 512}
+    writer.join()
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    os.truncate(file, 2**40)
+    with pytest.raises(ConfigError, match="more than 16777216 bytes"):
+        read_config(file)
+
+
+async def test_files_that_are_never_read_do_not_stop_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a mount that hangs."""
+    go = threading.Event()
+
+    def read() -> Any:
+        go.wait()
+        return {}, ServeConfig(drain_timeout=3.0)
+
+    monkeypatch.setattr(server_module, "_READING_TIMEOUT", 0.1)
+    server = server_module.Server({}, ServeConfig(), read)
+    server._loop = asyncio.get_running_loop()
+    server._fronts = {}
+    reading = asyncio.create_task(server._read_again())
+    await asyncio.sleep(0)  # the loop goes on
+    with pytest.raises(ConfigError, match="were not read within"):
+        await reading
+    with pytest.raises(ConfigError, match="an earlier SIGHUP"):
+        await server._read_again()
+    go.set()
+    while server._reader is not None and server._reader.is_alive():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    monkeypatch.setattr(server_module, "_READING_TIMEOUT", 10.0)
+    _, _, config, keys = await server._read_again()
+    assert (config.drain_timeout, keys) == (3.0, None)
