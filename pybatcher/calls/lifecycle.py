@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import weakref
 from abc import ABC, abstractmethod
 from types import TracebackType
@@ -39,6 +40,7 @@ class Lifecycle(ABC):
     def __init__(self) -> None:
         self._starting = asyncio.Lock()
         self._closed = False
+        self._pid = os.getpid()
         self._service: RunningService | None = None
         self._abandon: weakref.finalize[..., Lifecycle] | None = None
 
@@ -54,6 +56,7 @@ class Lifecycle(ABC):
             if self._closed:
                 raise BatcherClosedError(f"the {self._own_name} was closed; make another")
             if self._service is None:
+                self._pid = os.getpid()
                 self._service = await self._start_service()
                 self._abandon = weakref.finalize(self, self._service.abandon)
 
@@ -85,8 +88,9 @@ class Lifecycle(ABC):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close; drain unless an exception is under way."""
-        await self.close(drain=exc_type is None)
+        """Close; drain unless an exception is under way. Do nothing in a fork of the process."""
+        if os.getpid() == self._pid:
+            await self.close(drain=exc_type is None)
 
     # -- inside -----------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from ..errors import InvalidRequestError
 from .completion import Completion, Piece
 from .reply import Reply
 
@@ -69,6 +71,7 @@ class Stream(ClosablePieces):
         self._request_ids: range | None = None
         self._closed = False
         self._is_read = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the first piece
 
     @property
     def completion(self) -> Completion | None:
@@ -89,6 +92,13 @@ class Stream(ClosablePieces):
     async def __anext__(self) -> Piece:
         if self._is_read:
             raise RuntimeError("another task waits for this stream's next piece")
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):  # its pieces would never arrive
+            raise InvalidRequestError(
+                "this stream was begun in another event loop; read it there, or use "
+                "`batcher.threadsafe`, or a BlockingBatcher"
+            )
+        self._loop = loop
         self._is_read = True
         reply = self._reply
         try:

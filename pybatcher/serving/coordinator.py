@@ -180,8 +180,9 @@ class Coordinator:
         try:
             await self._serve()
         finally:
-            self._end_all()
-            engine_closed = self._executor.close()
+            if os.getpid() == self._pid:  # a fork has no engine thread that could close the engine
+                self._end_all()
+                engine_closed = self._executor.close()
         if self._supervisor.status == "hung":
             return
         error = await engine_closed

@@ -273,3 +273,18 @@ async def test_a_stream_that_outlives_its_batcher() -> None:
 
 async def _collect(stream: object) -> list[Piece]:
     return [piece async for piece in stream]
+
+
+async def test_a_stream_that_another_loop_reads_on_is_an_error() -> None:
+    """Its pieces would never arrive there; where it was begun, it goes on."""
+    async with fake_batcher() as batcher:
+        stream = batcher.stream("abc", max_tokens=4)
+        first = await anext(stream)
+
+        def read_on() -> None:
+            asyncio.run(asyncio.wait_for(anext(stream), 30.0))  # type: ignore[arg-type]
+
+        with pytest.raises(InvalidRequestError, match="begun in another event loop"):
+            await asyncio.to_thread(read_on)
+        rest = [piece async for piece in stream]
+        assert len([first, *rest]) == 4

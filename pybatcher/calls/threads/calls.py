@@ -230,8 +230,9 @@ class BlockingCalls(ABC, Generic[B]):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close; drain unless an exception is under way."""
-        self.close(drain=exc_type is None)
+        """Close; drain unless an exception is under way. Do nothing in a fork of the process."""
+        if self._thread is None or not self._thread.is_forked:
+            self.close(drain=exc_type is None)
 
     @overload
     def generate(  # type: ignore[overload-overlap]

@@ -31,12 +31,17 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
+    @property
+    def is_forked(self) -> bool:
+        """True in a fork of the process, which has no such thread."""
+        return os.getpid() != self._pid
+
     def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine on the loop and return its result; cancel it on an interrupt (Ctrl-C).
 
         Raises BatcherClosedError once the loop is stopped, and in a fork.
         """
-        if os.getpid() != self._pid:
+        if self.is_forked:
             coroutine.close()
             raise BatcherClosedError(
                 f"the {self._owner} runs in process {self._pid} and this is a fork of it, without "
@@ -68,8 +73,10 @@ class LoopThread:
         timeout: most seconds to wait for the end; None: no limit. On the loop's own thread, and
         in a fork, it does not wait at all.
         """
+        if self.is_forked:  # the lock may have been held at the fork
+            return
         with self._lock:
-            if self._stopping or os.getpid() != self._pid:
+            if self._stopping:
                 return
             self._stopping = True
         asyncio.run_coroutine_threadsafe(self._end(after), self._loop)

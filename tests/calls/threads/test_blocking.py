@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -231,3 +233,25 @@ def test_threads_that_start_it_at_the_same_time_share_one_loop(
         thread.join(PATIENCE)
     assert batcher.generate(PROMPT, max_tokens=3).token_ids
     batcher.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_leaves_with_its_own_status() -> None:
+    """The batcher of its parent is none of its own: there is nothing to close."""
+    code = """
+import os, sys
+from pybatcher.testing import fake_batcher
+from pybatcher import BlockingBatcher
+
+def child():
+    if (pid := os.fork()) == 0:
+        sys.exit(7)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+with BlockingBatcher.over(fake_batcher()) as batcher:
+    child()
+    print(batcher.generate("a", max_tokens=2).usage.completion_tokens)
+"""
+    command = [sys.executable, "-c", code]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert made.stdout.split() == ["7", "2"], made.stderr
