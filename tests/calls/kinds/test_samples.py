@@ -175,7 +175,7 @@ async def test_a_timeout() -> None:
             await task
 
 
-@pytest.mark.parametrize("n", [0, 65, True, 1.0, "2"])
+@pytest.mark.parametrize("n", [0, 129, True, 1.0, "2"])
 def test_bad_n(n: object) -> None:
     with pytest.raises(InvalidRequestError, match=r"n is .*; it must be a whole number from 1"):
         SamplingParams(n=n)  # type: ignore[arg-type]

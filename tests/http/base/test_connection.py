@@ -131,9 +131,9 @@ async def test_a_compressed_body_is_read(coding: str) -> None:
         ("zstd", b"x", 415),
         ("gzip, gzip", b"x", 415),
         ("gzip", b"{}", 400),
-        ("gzip", gzip.compress(b"{}")[:-1], 400),
-        ("gzip", gzip.compress(b"{}") + b"x", 400),
-        ("gzip", gzip.compress(b" " * 10**6), 413),
+        ("gzip", gzip.compress(b"{}", mtime=0)[:-1], 400),
+        ("gzip", gzip.compress(b"{}", mtime=0) + b"x", 400),
+        ("gzip", gzip.compress(b" " * 10**6, mtime=0), 413),
     ],
 )
 async def test_a_compressed_body_that_cannot_be_read(coding: str, data: bytes, status: int) -> None:
