@@ -119,7 +119,10 @@ class ChatReader:
         """
         choice = chat.choice
         chosen = choice.tools(chat.tools)
-        if choice.mode == "auto" and form is None and not any(tool.strict for tool in chosen):
+        has_free_calls = (
+            choice.mode == "auto" and form is None and not any(tool.strict for tool in chosen)
+        )
+        if has_free_calls:
             choice = _NO_CALLS
         may_reason = chat.reasons and self._may_reason
         budget = chat.max_reasoning_tokens if may_reason or in_reasoning else None
@@ -137,6 +140,7 @@ class ChatReader:
             may_reason=may_reason,
             max_reasoning_tokens=budget,
             special_tokens=self.markers,
+            has_free_calls=has_free_calls and bool(chosen),
         )
         if choice.mode != "none":
             given = "tools"

@@ -13,7 +13,9 @@ from pybatcher.calls.chat_settings import ChatSettings
 from pybatcher.loading import open_model
 from pybatcher.params import StructuredOutput
 from pybatcher.serving.chats import ChatReader
+from pybatcher.testing.checkpoints import make_tokenizer
 from pybatcher.text import Tokenizer
+from pybatcher.text.grammars import GrammarCompiler
 from pybatcher.text.output import FORMATS
 
 TOOL = {"name": "ping", "parameters": {"type": "object", "properties": {}}}
@@ -113,6 +115,49 @@ def test_markers_that_are_tokens_are_known_by_their_ids(thinking: ChatReader) ->
 def test_a_limit_where_the_marker_is_no_token_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="max_reasoning_tokens: the model ends its"):
         form(reader(None, "hermes", "<think>"), None, max_reasoning_tokens=5)
+
+
+HARMONY = "hm<|end|><|start|>assistant"
+FREE_CALLS = {
+    "hermes": 'hm</think>\n\nWell.<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>',
+    "mistral": "hm[/THINK][TOOL_CALLS]ping[ARGS]{}[TOOL_CALLS]pong[ARGS]{",
+    "deepseek_v31": "hm</think>So.<BARtool▁calls▁beginBAR><BARtool▁call▁beginBAR>ping"
+    "<BARtool▁sepBAR>{}<BARtool▁call▁endBAR><BARtool▁calls▁endBAR>".replace("BAR", "\uff5c"),
+    "harmony": HARMONY
+    + "<|channel|>commentary to=functions.ping <|constrain|>json<|message|>{}<|call|>",
+    "harmony, as its template": HARMONY
+    + " to=functions.ping<|channel|>commentary json<|message|>{}<|call|>",
+}
+
+
+@pytest.mark.parametrize("name", FREE_CALLS)
+@pytest.mark.parametrize("special", [False, True])
+def test_a_limit_of_reasoning_leaves_tokens_of_calls_to_the_model(name: str, special: bool) -> None:
+    pytest.importorskip("llguidance")
+    format = FORMATS[name.split(",")[0]]
+    backend = make_tokenizer()
+    (backend.add_special_tokens if special else backend.add_tokens)(sorted(format.markers))
+    tokenizer = Tokenizer(backend, eos_token_ids=[1])
+    own = ChatReader(tokenizer, format, "", lambda: True)
+    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, own.markers.values())
+    asked = {"max_reasoning_tokens": 5, "tools": [TOOL]}
+
+    def follows(made: StructuredOutput, text: str) -> bool:
+        try:
+            compiler.matcher(made, tokenizer.encode(text, add_special_tokens=False))
+        except InvalidRequestError:
+            return False
+        return True
+
+    free = form(own, None, inside=True, **asked)
+    assert follows(free, FREE_CALLS[name])
+    assert not follows(free, "too long a reasoning. " * 9 + FREE_CALLS[name])
+    for again in (*(one.open for one in format.think), "<|start|>"):
+        if again in own.markers:
+            assert not follows(free, FREE_CALLS[name] + again), "the limit is of all reasoning"
+    for without in ({"tools": []}, {"tool_choice": "none"}):
+        plain = form(own, None, inside=True, **{**asked, **without})
+        assert not follows(plain, FREE_CALLS[name])
 
 
 def test_a_prompt_may_end_inside_reasoning(thinking: ChatReader) -> None:

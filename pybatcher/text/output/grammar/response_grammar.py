@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ....errors import InvalidRequestError
 from ....params import StructuredOutput
@@ -24,6 +24,7 @@ from .grammar_rules import ANY_TEXT, BLANKS, GrammarRules
 __all__ = ["response_grammar"]
 
 _MISTRAL_ID = "/[A-Za-z0-9]{9}/"
+_OF_HARMONY_CALLS = ("<|call|>", "<|channel|>", "<|constrain|>", "<|message|>")
 _ARGUMENTS = frozenset(
     {
         *("$dynamicRef", "$ref", "additionalProperties", "allOf", "anyOf", "const"),
@@ -128,6 +129,7 @@ def response_grammar(
     may_reason: bool = True,
     max_reasoning_tokens: int | None = None,
     special_tokens: Mapping[str, int] | None = None,
+    has_free_calls: bool = False,
 ) -> str:
     """Return a grammar for llguidance, in Lark syntax, of the allowed responses.
 
@@ -140,6 +142,7 @@ def response_grammar(
         first.
     max_reasoning_tokens: tokens of reasoning after which its closing marker must come.
     special_tokens: ids of those `format.markers` that are tokens of their own.
+    has_free_calls: the grammar of "none" also allows the special tokens of calls, in any order.
 
     The arguments follow the tools' schemas: fully if they are JSON, and by types and enums if a
         family writes them otherwise. Keywords that cannot be enforced are left out, unless the tool
@@ -152,11 +155,17 @@ def response_grammar(
     budget = "" if max_reasoning_tokens is None else f"[max_tokens={max_reasoning_tokens}]"
     if format.harmony:
         last = "" if choice.mode == "required" else text or rules.rule(ANY_TEXT)
-        is_form = form is not None
-        return rules.text(_harmony(rules, chosen, last, in_reasoning, budget, is_form=is_form))
+        free = _any_text_with(rules, _OF_HARMONY_CALLS) if has_free_calls else ""
+        return rules.text(
+            _harmony(
+                rules, chosen, last, in_reasoning, budget, is_form=form is not None, free_call=free
+            )
+        )
     think = _reasoning(rules, format, in_reasoning, may_reason, budget)
     if not chosen:
-        return rules.text(f"{think} {text or rules.rule(ANY_TEXT)}")
+        of_reasoning = {marker for one in format.think for marker in (one.open, one.close)}
+        of_calls = format.markers - of_reasoning if has_free_calls else frozenset()
+        return rules.text(f"{think} {text or _any_text_with(rules, of_calls)}")
     if not format.calls:
         raise InvalidRequestError(
             f"tool_choice: the model's format ({format.name}) has no calls of tools, so that "
@@ -171,6 +180,13 @@ def response_grammar(
     if text:
         return rules.text(f"{think} ({text} | {only_calls})")
     return rules.text(f"{think} {text_and_calls(rules, syntax, calls)}")
+
+
+def _any_text_with(rules: GrammarRules, markers: Collection[str]) -> str:
+    """Return any text, with those of the markers in it that are special tokens."""
+    text = rules.rule(ANY_TEXT)
+    special = [rules.literal(one) for one in sorted(markers) if rules.is_special(one)]
+    return f"{text} ({rules.one_of(special)} {text})*" if special else text
 
 
 def _form(rules: GrammarRules, form: StructuredOutput | None) -> str:
@@ -238,11 +254,13 @@ def _harmony(
     budget: str,
     *,
     is_form: bool,
+    free_call: str,
 ) -> str:
     """Return messages of reasoning and comments, then a call or a final answer.
 
     final: the rule of the answer; "" if there is none and a call is required. is_form: it is a
-        structured output, of which comments would become a part.
+        structured output, of which comments would become a part. free_call: the rule of a call of
+        any tool from its name on; "" if there is none.
     """
     next_message = rules.literal("<|start|>assistant")
     text = _reasoned(rules, "<|end|>", budget)
@@ -254,6 +272,9 @@ def _harmony(
         begin = _harmony_header(rules, f"to=functions.{tool.name}")
         end = rules.literal("<|call|>")
         last.append(f"{begin} {_json_arguments(rules, tool)} ({end})?")
+    if free_call:
+        begins = ("<|channel|>commentary to=functions.", " to=functions.")
+        last.append(f"{rules.one_of(map(rules.literal, begins))} {free_call}")
     if final:
         last.append(f"{rules.literal('<|channel|>final<|message|>')} {final}")
     begun = f"{text} {next_message}" if in_reasoning else ""
