@@ -8,9 +8,10 @@
 
 `seq` counts from 1. `index` is of `n` > 1 and not 0. A logprob is [token_id, logprob, top], `top`
 a list of [token_id, logprob]; `top_logprobs` has such a list for each token. `choices` are the
-others of `n` > 1, as the first is. A tool call is {id, name, arguments, raw}, its arguments a JSON
-text; of a delta {index, id?, name?, arguments?, call?, note?}. Numbers come back bit for bit. The
-functions that read raise ProtocolError and nothing else.
+others of `n` > 1, as the first is. A tool call is {id, name, arguments, raw, text?, is_cut?}, its
+arguments a JSON text and `text` the arguments as they were written; of a delta {index, id?, name?,
+arguments?, call?, note?}. Numbers come back bit for bit. The functions that read raise
+ProtocolError and nothing else.
 """
 
 from __future__ import annotations

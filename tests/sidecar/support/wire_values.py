@@ -124,7 +124,7 @@ ENDS: Final = st.sampled_from(get_args(FinishReason))
 ARGUMENTS: Final = st.dictionaries(
     st.text(), st.recursive(st.integers() | st.text() | st.none(), st.lists), max_size=3
 )
-TOOL_CALLS: Final = st.builds(ToolCall, TEXTS, TEXTS, ARGUMENTS, TEXTS)
+TOOL_CALLS: Final = st.builds(ToolCall, TEXTS, TEXTS, ARGUMENTS, TEXTS, TEXTS, is_cut=st.booleans())
 TOOL_CALL_DELTAS: Final = st.builds(ToolCallDelta, COUNTS, call=st.none() | TOOL_CALLS) | st.builds(
     ToolCallDelta, COUNTS, TEXTS, TEXTS.filter(bool), TEXTS, note=TEXTS
 )
