@@ -49,6 +49,7 @@ from .questions import (
     ReadStatistics,
     RemovePrefix,
     ScoreContinuations,
+    TokenBytes,
     Tokenize,
 )
 from .reply import Reply
@@ -229,6 +230,18 @@ class AnyBatcher(Lifecycle):
         if are_lists(token_ids):
             return await self._ask(DetokenizeEach(token_ids=token_ids))
         return await self._ask(Detokenize(token_ids=token_ids))
+
+    async def token_bytes(self, token_ids: Sequence[int]) -> list[bytes]:
+        """Return the bytes that each token adds to a text, after another token.
+
+            tokens = [one.token_id for one in completion.logprobs]
+            b"".join(await batcher.token_bytes(tokens)).decode()
+
+        A token can be a part of a character, which has no text; its bytes are those of the part.
+        The joined bytes are the text of the tokens with special tokens. A tokenizer that drops
+        the space of a text's first token does not drop it here. Raises InvalidRequestError.
+        """
+        return await self._ask(TokenBytes(token_ids=token_ids))
 
     async def score(
         self,

@@ -32,6 +32,7 @@ __all__ = [
     "Reload",
     "RemovePrefix",
     "ScoreContinuations",
+    "TokenBytes",
     "Tokenize",
 ]
 
@@ -119,6 +120,13 @@ class DetokenizeEach(Question[list[str]]):
     """Return the text of each list of token ids, all in one answer."""
 
     token_ids: Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBytes(Question[list[bytes]]):
+    """Return the bytes that each token adds to a text."""
+
+    token_ids: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,6 +232,17 @@ class PromptReader:
             return decode(ids, skip_special_tokens=False)
         return await self._on_thread(lambda _: decode(ids, skip_special_tokens=False))
 
+    async def token_bytes(self, token_ids: object) -> list[bytes]:
+        """Return the bytes of each token, as `Tokenizer.token_bytes` has them.
+
+        Raises InvalidRequestError.
+        """
+        wanted = "a sequence of token ids"
+        ids = await self._read_ids(token_ids, "token_ids", wanted, _MOST_TOKEN_IDS)
+        if len(ids) <= _SHORT_TEXT:
+            return self._tokenizer.token_bytes(ids)
+        return await self._on_thread(lambda _: self._tokenizer.token_bytes(ids))
+
     async def detokenize_each(self, lists: object) -> list[str]:
         """Return the text of each list of token ids, special tokens included.
 

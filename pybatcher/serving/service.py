@@ -37,6 +37,7 @@ from ..calls.questions import (
     Reload,
     RemovePrefix,
     ScoreContinuations,
+    TokenBytes,
     Tokenize,
 )
 from ..calls.reply import Reply, sample_seed
@@ -99,6 +100,7 @@ class Service(RunningService):
             Tokenize: self._tokenize,
             Detokenize: self._detokenize,
             DetokenizeEach: self._detokenize,
+            TokenBytes: self._token_bytes,
             AddPrefix: self._add_prefix,
             RemovePrefix: self._remove_prefix,
             ListPrefixes: self._list_prefixes,
@@ -204,6 +206,10 @@ class Service(RunningService):
         self.check_home()
         prompts, each = self._reader.prompts, isinstance(question, DetokenizeEach)
         return await (prompts.detokenize_each if each else prompts.detokenize)(question.token_ids)
+
+    async def _token_bytes(self, question: TokenBytes) -> list[bytes]:
+        self.check_home()
+        return await self._reader.prompts.token_bytes(question.token_ids)
 
     async def _score(self, question: ScoreContinuations) -> list[Score]:
         if not self._runtime.generates:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["BYTE_ALPHABET", "Stage", "build_stages"]
+__all__ = ["BYTE_ALPHABET", "Stage", "build_stages", "bytes_reader", "flushed", "through"]
 
 _REPLACEMENT = "\ufffd"
+_KEPT = "surrogateescape"  # each byte that is not UTF-8 is a surrogate, which encodes to the byte
 
 
 class Stage(Protocol):
@@ -28,21 +30,23 @@ class Stage(Protocol):
         ...
 
 
-def build_stages(settings: dict[str, Any] | None, *, at_start: bool) -> list[Stage] | None:
+def build_stages(
+    settings: dict[str, Any] | None, *, at_start: bool, errors: str = "replace"
+) -> list[Stage] | None:
     """Return the chain for a decoder's JSON; None if a step of it has no streaming form.
 
     at_start: True if the first token begins the text, which drops its leading space.
+    errors: the form of bytes that are not UTF-8, as in `bytes.decode`; the library's is "replace".
     """
     if settings is None:
         return [_JoinWithSpaces(at_start)]
-    parts = settings["decoders"] if settings["type"] == "Sequence" else [settings]
     stages: list[Stage] = []
     fused = False
-    for part in parts:
+    for part in _parts(settings):
         if part["type"] == "Fuse":
             fused = True
             continue
-        stage = _build_stage(part, at_start, fused)
+        stage = _build_stage(part, at_start, fused, errors)
         if stage is None:
             return None
         fused = fused or part["type"] == "ByteLevel"
@@ -50,7 +54,48 @@ def build_stages(settings: dict[str, Any] | None, *, at_start: bool) -> list[Sta
     return stages
 
 
-def _build_stage(settings: dict[str, Any], at_start: bool, fused: bool) -> Stage | None:
+def through(stages: list[Stage], pieces: list[str]) -> str:
+    """Return the text that is certain once these pieces have gone through the stages."""
+    for stage in stages:
+        pieces = [out for piece in pieces for out in stage.push(piece)]
+    return "".join(pieces)
+
+
+def flushed(stages: list[Stage]) -> str:
+    """Return the text that the stages held back. No token follows."""
+    text = ""
+    for index, stage in enumerate(stages):
+        text += through(stages[index + 1 :], stage.flush())
+    return text
+
+
+def bytes_reader(settings: dict[str, Any] | None) -> Callable[[str], bytes] | None:
+    """Return a function from a token to the bytes that it adds to a text after another token.
+
+    A token that is a part of a character has the bytes of that part. None if a step of the decoder
+    has no streaming form.
+    """
+    stages = build_stages(settings, at_start=False, errors=_KEPT)
+    if stages is None:
+        return None
+    falls_back = any(isinstance(stage, _ByteFallback) for stage in stages)
+
+    def read(token: str) -> bytes:
+        match = _BYTE_TOKEN.fullmatch(token) if falls_back else None
+        if match is not None:
+            return bytes([int(match[1], 16)])
+        return (through(stages, [token]) + flushed(stages)).encode("utf-8", _KEPT)
+
+    return read
+
+
+def _parts(settings: dict[str, Any]) -> list[dict[str, Any]]:
+    return settings["decoders"] if settings["type"] == "Sequence" else [settings]
+
+
+def _build_stage(
+    settings: dict[str, Any], at_start: bool, fused: bool, errors: str
+) -> Stage | None:
     """Return one step, or None. `fused`: the library joins all tokens before this step."""
     kind = settings["type"]
     if kind == "Strip" and fused and settings["stop"] == 0:
@@ -58,7 +103,7 @@ def _build_stage(settings: dict[str, Any], at_start: bool, fused: bool) -> Stage
     if fused:
         return None
     if kind == "ByteLevel":
-        return _ByteLevel()
+        return _ByteLevel(errors)
     if kind == "ByteFallback":
         return _ByteFallback()
     if kind == "Replace" and "String" in settings["pattern"] and settings["pattern"]["String"]:
@@ -72,8 +117,8 @@ def _build_stage(settings: dict[str, Any], at_start: bool, fused: bool) -> Stage
 class _ByteLevel:
     """Each character of a token is a byte (GPT-2's alphabet); the bytes are UTF-8."""
 
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    def __init__(self, errors: str) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors)
 
     def push(self, token: str) -> list[str]:
         return [self._decoder.decode(_token_bytes(token))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .decoding import Stage, build_stages
+from .decoding import build_stages, flushed, through
 from .tokenizer import Tokenizer
 
 __all__ = ["Detokenizer"]
@@ -46,7 +46,7 @@ class Detokenizer:
         if self._stages is None:
             self._all_ids.append(token_id)
             return ""
-        return _through(self._stages, [token])
+        return through(self._stages, [token])
 
     def skips(self, token_id: int) -> bool:
         """Return whether this token adds no text: a special one, or an id without a token."""
@@ -57,16 +57,7 @@ class Detokenizer:
         if self._stages is None:
             ids, self._all_ids = self._all_ids, []
             return self._tokenizer.decode(ids, skip_special_tokens=False)
-        text = ""
-        for index, stage in enumerate(self._stages):
-            text += _through(self._stages[index + 1 :], stage.flush())
-        return text
+        return flushed(self._stages)
 
     def _visible(self, token_id: int) -> str | None:
         return None if token_id in self._skipped else self._tokenizer.token(token_id)
-
-
-def _through(stages: list[Stage], pieces: list[str]) -> str:
-    for stage in stages:
-        pieces = [out for piece in pieces for out in stage.push(piece)]
-    return "".join(pieces)

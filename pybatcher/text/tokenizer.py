@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidRequestError, ModelFormatError
 from ..errors.checks import REQUEST
+from .decoding import bytes_reader
 from .longest_token import longest_token
 from .portions import Portions
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tokenizer"]
 
+_BEFORE = "a"  # a text that any token can follow
 _PORTION = 65_536  # characters; they take a tenth of a second
 
 
@@ -163,6 +165,24 @@ class Tokenizer:
         decode = self._backend.decode_batch
         text: str = _called(decode, [known], skip_special_tokens=skip_special_tokens)[0]
         return text
+
+    def token_bytes(self, ids: Sequence[int]) -> list[bytes]:
+        """Return the bytes that each of these tokens adds to a text, after another token.
+
+        The joined bytes of tokens are their text in UTF-8, except that some tokenizers drop the
+        space of a text's first token. A token that is a part of a character has the bytes of that
+        part, and a special token those of its spelling. An id without a token has none.
+
+        Raises ModelFormatError if the tokenizer fails.
+        """
+        read = bytes_reader(self.decoder_settings)
+        tokens = list(map(self.token, map(int, ids)))
+        if read is not None:
+            return [b"" if token is None else read(token) for token in tokens]
+        before = self.encode(_BEFORE, add_special_tokens=False) if self.available else []
+        text = self.decode(before, skip_special_tokens=False)
+        after = (self.decode([*before, one], skip_special_tokens=False) for one in ids)
+        return [one.removeprefix(text).encode("utf-8", "replace") for one in after]
 
     def added_token_ids(self, texts: Iterable[str]) -> dict[str, int]:
         """Return the ids of those texts that are added tokens, which are never cut in two."""

@@ -33,6 +33,7 @@ CALLS = {
     "remove_prefix",
     "tokenize",
     "detokenize",
+    "token_bytes",
     "model_info",
 }
 LIFE = {"start", "close", "__aenter__", "__aexit__"}

@@ -22,6 +22,7 @@ from pybatcher.calls.questions import (
     Reload,
     RemovePrefix,
     ScoreContinuations,
+    TokenBytes,
     Tokenize,
 )
 from pybatcher.testing import fake_batcher
@@ -35,6 +36,7 @@ EXAMPLES: list[Question[Any]] = [
     Tokenize(content="a"),
     Detokenize(token_ids=[1]),
     DetokenizeEach(token_ids=[[1], [2, 3]]),
+    TokenBytes(token_ids=[1, 2]),
     ReadStatistics(),
     ReadHealth(),
     Describe(),

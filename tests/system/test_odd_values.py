@@ -347,6 +347,7 @@ def odd_frame(random: Random) -> tuple[str, list[Any]]:
         "remove_prefix": ["name"],
         "tokenize": ["content"],
         "detokenize": ["token_ids"],
+        "token_bytes": ["token_ids"],
     }.get(name, [])
     params = [packable(arguments.pop(one, odd_value(random))) for one in needed]
     opts = {key: packable(value) for key, value in arguments.items()}

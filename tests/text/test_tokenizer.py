@@ -183,3 +183,37 @@ def test_the_gil_is_released_while_a_long_text_is_handled(work: str) -> None:
     seen.set()
     thread.join()
     assert ran_meanwhile
+
+
+BYTES_OF = {kind: Tokenizer(build(kind)) for kind in KINDS}
+
+
+@settings(deadline=None)
+@given(st.sampled_from(KINDS), st.lists(st.integers(0, 300), max_size=12))
+def test_the_bytes_of_tokens_are_their_text(kind: str, ids: list[int]) -> None:
+    tokenizer = BYTES_OF[kind]
+    before = tokenizer.encode("s", add_special_tokens=False)[-1:]
+    joined = b"".join(tokenizer.token_bytes(ids))
+    text = tokenizer.decode(before, skip_special_tokens=False)
+    whole = tokenizer.decode([*before, *ids], skip_special_tokens=False)
+    try:
+        assert text + joined.decode() == whole
+    except UnicodeDecodeError:  # the library writes U+FFFD
+        assert "\ufffd" in whole
+    assert joined == b"".join(tokenizer.token_bytes([one])[0] for one in ids)
+
+
+@pytest.mark.parametrize("kind", ["byte level", "llama"])
+@given(st.text(max_size=20))
+def test_a_part_of_a_character_has_its_own_bytes(kind: str, text: str) -> None:
+    tokenizer = BYTES_OF[kind]
+    spelled = tokenizer.token_bytes(tokenizer.encode(f"s{text}🦊日", add_special_tokens=False))
+    joined = b"".join(spelled).decode().removeprefix(" ")
+    assert joined == f"s{text}🦊日".replace("\u2581", " " if kind == "llama" else "\u2581")
+    assert any(part not in (b"", part.decode("utf-8", "ignore").encode()) for part in spelled)
+
+
+def test_ids_without_a_token_and_models_without_a_tokenizer_have_no_bytes() -> None:
+    assert TOKENIZER.token_bytes([10**6, 2**40]) == [b"", b""]
+    assert Tokenizer(None).token_bytes([1]) == [b""]
+    assert Tokenizer(build("unknown")).token_bytes([10**6]) == [b""]

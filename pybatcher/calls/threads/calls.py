@@ -132,6 +132,10 @@ class ThreadsafeBatcher:
         """Return the text of token ids, special tokens included."""
         return self._calls().run(partial(self._batcher.detokenize, token_ids))
 
+    def token_bytes(self, token_ids: Sequence[int]) -> Future[list[bytes]]:
+        """Return the bytes that each token adds to a text, after another token."""
+        return self._calls().run(partial(self._batcher.token_bytes, token_ids))
+
     def score(
         self, prompt: Prompt, continuations: Sequence[Prompt], **options: Unpack[ScoreOptions]
     ) -> Future[list[Score]]:
@@ -297,6 +301,10 @@ class BlockingCalls(ABC, Generic[B]):
     def detokenize(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids, special tokens included."""
         return self._running_thread().call(self._batcher.detokenize(token_ids))
+
+    def token_bytes(self, token_ids: Sequence[int]) -> list[bytes]:
+        """Return the bytes that each token adds to a text, after another token."""
+        return self._running_thread().call(self._batcher.token_bytes(token_ids))
 
     def score(
         self, prompt: Prompt, continuations: Sequence[Prompt], **options: Unpack[ScoreOptions]

@@ -1,4 +1,4 @@
-"""`TokenTexts`: the texts of single tokens, which log-probabilities show."""
+"""`TokenTexts`: the bytes and texts of single tokens, which log-probabilities show."""
 
 from __future__ import annotations
 
@@ -14,15 +14,34 @@ _BEFORE = "a"  # a text that any token can follow
 
 
 class TokenTexts:
-    """The texts of tokens by their ids. `learn` fetches the texts that are not known yet."""
+    """The texts and bytes of tokens by their ids. `learn` fetches those that are not known yet.
+
+    A text is that of the token alone after another token, so that a part of a character is U+FFFD;
+    the joined bytes of tokens are their text in UTF-8.
+    """
 
     def __init__(self, batcher: AnyBatcher) -> None:
         self._batcher = batcher
-        self._texts: dict[int, str] = {}
+        self._bytes: dict[int, bytes] = {}
         self._before: tuple[tuple[int, ...], str] | None = None
 
     def __getitem__(self, token_id: int) -> str:
-        return self._texts[token_id]
+        return self._bytes[token_id].decode("utf-8", "replace")
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """Return the bytes of a token."""
+        return self._bytes[token_id]
+
+    def name(self, token_id: int) -> str:
+        """Return the text of a token in OpenAI's completions.
+
+        A token that is not whole characters is written as its bytes, such as `bytes:\\xf0\\x9f`.
+        """
+        spelled = self.bytes_of(token_id)
+        try:
+            return spelled.decode()
+        except UnicodeDecodeError:
+            return f"bytes:{str(spelled)[2:-1]}"
 
     def described(self, one: TokenLogprob) -> dict[str, Any]:
         """Return a token's log-probability and its alternatives in the form of OpenAI's API."""
@@ -30,24 +49,21 @@ class TokenTexts:
         return {**self._described(one.token_id, one.logprob), "top_logprobs": top}
 
     def _described(self, token_id: int, logprob: float) -> dict[str, Any]:
-        text = self[token_id]
-        return {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "replace"))}
+        spelled = list(self.bytes_of(token_id))
+        return {"token": self[token_id], "logprob": logprob, "bytes": spelled}
 
     async def learn(self, token_ids: Iterable[int]) -> None:
-        """Fetch the missing texts of these tokens with one call of the batcher.
-
-        Each token is decoded after another one, because many vocabularies strip the space of a
-        first token.
-        """
-        missing = [token for token in set(token_ids) if token not in self._texts]
+        """Fetch the missing bytes of these tokens with one call of the batcher."""
+        missing = [token for token in set(token_ids) if token not in self._bytes]
         if missing:
-            ids, text = await self._first()
-            found = await self._batcher.detokenize([[*ids, token] for token in missing])
-            texts = (one.removeprefix(text) for one in found)
-            self._texts.update(zip(missing, texts, strict=True))
+            found = await self._batcher.token_bytes(missing)
+            self._bytes.update(zip(missing, found, strict=True))
 
     async def joined(self, token_ids: Sequence[int]) -> str:
-        """Return the text of these tokens when they follow another token."""
+        """Return the text of these tokens when they follow another token.
+
+        A run of bytes that are no character has as many U+FFFD as the tokenizer writes.
+        """
         ids, text = await self._first()
         return (await self._batcher.detokenize([*ids, *token_ids])).removeprefix(text)
 
@@ -59,7 +75,7 @@ class TokenTexts:
         return self._before
 
     async def learn_of(self, made: Completion | Iterable[Piece]) -> None:
-        """Fetch the texts of all tokens in the log-probabilities of an output."""
+        """Fetch the bytes of all tokens in the log-probabilities of an output."""
         tokens: set[int] = set()
         if isinstance(made, Completion):
             for top in made.prompt_top_logprobs or ():

@@ -151,7 +151,7 @@ def _logprobs(
     told = {**_columns(choice.logprobs or (), texts), "text_offset": offsets}
     if before is None or made.prompt_logprobs is None:
         return told
-    tokens = [texts[token] for token in before[1]]
+    tokens = [texts.name(token) for token in before[1]]
     logprobs = made.prompt_logprobs
     tops = made.prompt_top_logprobs or [()] * len(tokens)
     likeliest = [
@@ -169,18 +169,23 @@ def _logprobs(
 def _top(one: TokenLogprob, texts: TokenTexts) -> dict[str, float]:
     """Return the log-probabilities of a token's alternatives and of the token itself, by text.
 
-    Several tokens can have the same text, for example parts of characters. The largest value
-    counts, so that the likeliest alternative is always present.
+    Several tokens can have the same text. The token itself has its text as its key, as `tokens` has
+    it, and otherwise the likeliest one; the others are `token_id:N`, a key of vLLM.
     """
+    own = texts.name(one.token_id)
     found: dict[str, float] = {}
-    for token, logprob in (*one.top, (one.token_id, one.logprob)):
-        found.setdefault(texts[token], logprob)
+    for token, logprob in one.top:
+        name = texts.name(token)
+        if token != one.token_id and (name == own or name in found):
+            name = f"token_id:{token}"
+        found[name] = logprob
+    found.setdefault(own, one.logprob)
     return found
 
 
 def _columns(logprobs: Sequence[TokenLogprob], texts: TokenTexts) -> dict[str, list[Any]]:
     return {
-        "tokens": [texts[one.token_id] for one in logprobs],
+        "tokens": [texts.name(one.token_id) for one in logprobs],
         "token_logprobs": [one.logprob for one in logprobs],
         "top_logprobs": [_top(one, texts) for one in logprobs],
     }

@@ -3,6 +3,7 @@
     score [prompt, continuations, opts?]      embed [inputs, opts?]
     add_prefix [prefix, opts?]                remove_prefix [name, opts?]
     tokenize [text or messages, opts?]        detokenize [ids]    detokenize_each [[ids, ...]]
+    token_bytes [ids]
     prefixes []    statistics []    health []    model_info []    reload [changes?]
 
 Functions that read params raise only InvalidRequestError, functions that read answers only
@@ -189,6 +190,20 @@ def _lists_of_ids(lists: object) -> list[list[int]]:
     return [ASKED.token_ids(one, f"token_ids[{i}]") for i, one in enumerate(several)]
 
 
+def _read_token_bytes(params: Params) -> tuple[q.TokenBytes, None]:
+    ids, opts = read_params(params, ("ids",))
+    check_known(opts, ())
+    return q.TokenBytes(token_ids=ASKED.token_ids(ids, "token_ids")), None
+
+
+def _bytes_from_wire(answer: Any) -> list[bytes]:
+    several = ANSWERED.items(answer, "token_bytes")
+    for i, one in enumerate(several):
+        if not isinstance(one, bytes):
+            raise ANSWERED.bad(f"token_bytes[{i}]", one, "bytes")
+    return list(several)
+
+
 def _read_reload(params: Params) -> tuple[q.Reload, None]:
     if len(params) > 1:
         raise InvalidRequestError(f"there are {len(params)} params; they must be [changes?]")
@@ -260,6 +275,14 @@ CODECS: tuple[Codec[Any], ...] = (
         lambda question: [_lists_of_ids(question.token_ids)],
         _same,
         lambda texts: [ANSWERED.text(one, "a text") for one in ANSWERED.items(texts, "texts")],
+    ),
+    Codec(
+        "token_bytes",
+        q.TokenBytes,
+        _read_token_bytes,
+        lambda question: [ASKED.token_ids(question.token_ids, "token_ids")],
+        _same,
+        _bytes_from_wire,
     ),
     Codec(
         "statistics",

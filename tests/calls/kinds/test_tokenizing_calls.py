@@ -96,6 +96,22 @@ async def test_what_cannot_be_detokenized(token_ids: Any, message: str) -> None:
             await batcher.detokenize(token_ids)
 
 
+async def test_bytes_of_tokens() -> None:
+    async with fake_batcher() as batcher:
+        text = "caf\u00e9 \U0001f98a"
+        tokens = await batcher.tokenize(text, add_special_tokens=False)
+        assert b"".join(await batcher.token_bytes(tokens)).decode() == text
+        assert await batcher.token_bytes(tokens * 300) == await batcher.token_bytes(tokens) * 300
+        for odd, message in (
+            ("a", "token_ids is 'a'"),
+            ([[1]], r"token_ids\[0\] is \[1\]"),
+            ([], r"token_ids is \[\]"),
+            ([2, -1], r"token_ids\[1\] is -1"),
+        ):
+            with pytest.raises(InvalidRequestError, match=message):
+                await batcher.token_bytes(odd)  # type: ignore[arg-type]
+
+
 async def test_lists_of_token_ids_are_detokenized_together() -> None:
     async with fake_batcher() as batcher:
         tokens = [

@@ -23,13 +23,8 @@ class Reloaded:
         counts: Any = {"max_sequence_length": 9, "vocab_size": 9, "kv_block_size": 1}
         return ModelInfo(name="m", fingerprint=self.fingerprint, **counts)
 
-    async def tokenize(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
-        return ()
-
-    async def detokenize(self, ids: Any) -> Any:
-        if ids and isinstance(ids[0], list):
-            return [await self.detokenize(one) for one in ids]
-        return f"{self.fingerprint} {ids}"
+    async def token_bytes(self, ids: list[int]) -> list[bytes]:
+        return [f"{self.fingerprint} {one}".encode() for one in ids]
 
 
 async def test_texts_of_tokens_are_kept_until_the_model_is_another_one() -> None:
@@ -39,13 +34,13 @@ async def test_texts_of_tokens_are_kept_until_the_model_is_another_one() -> None
     wanted = {"logprobs": 0}
     texts = await context.texts("m", model, wanted)
     await texts.learn([5])
-    assert texts[5] == "first [5]"
+    assert texts[5] == "first 5"
     assert await context.texts("m", model, wanted) is texts
     model.fingerprint = "second"
     after = await context.texts("m", model, wanted)
     await after.learn([5])
-    assert after[5] == "second [5]"
-    assert texts[5] == "first [5]", "an answer under way goes on with its own"
+    assert after[5] == "second 5"
+    assert texts[5] == "first 5", "an answer under way goes on with its own"
 
 
 async def test_what_cannot_be_had_is_left_out() -> None:

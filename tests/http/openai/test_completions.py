@@ -6,6 +6,7 @@ import pytest
 
 from pybatcher import Piece, TokenLogprob
 from pybatcher.http.base.http_error import HttpError
+from pybatcher.http.base.token_texts import TokenTexts
 from pybatcher.http.openai.completions import completion_chunks, read_completion
 from pybatcher.params import OF_MODELS
 
@@ -52,17 +53,46 @@ def test_choices_of_a_prompt_follow_those_of_the_one_before() -> None:
     }
 
 
-class Texts(dict[int, str]):
-    """The texts of tokens: of some they are the same."""
+class Texts(TokenTexts):
+    """Tokens of these bytes, some of which are the same."""
+
+    def __init__(self, *tokens: bytes) -> None:
+        self._bytes = dict(enumerate(tokens))
 
 
-def test_of_tokens_of_one_text_the_likeliest_is_told() -> None:
-    texts: Any = Texts({1: "\ufffd", 2: "\ufffd", 3: "c"})
-    logprobs = (TokenLogprob(3, -3.0, ((1, -0.5), (2, -1.0))),)
-    (chunk,) = completion_chunks([Piece("c", (3,), logprobs)], 0, {0: [7]}, texts, {})
+@pytest.mark.parametrize(
+    ("drawn", "top", "expected"),
+    [
+        (
+            (3, -3.0),
+            ((0, -0.5), (1, -1.0)),
+            {r"bytes:\xf0\x9f": -0.5, r"bytes: \xf0": -1.0, "c": -3.0},
+        ),
+        # the token keeps its text, by which clients find it; of the others, the likeliest has it
+        ((3, -3.0), ((2, -0.5), (4, -1.0)), {"token_id:2": -0.5, "token_id:4": -1.0, "c": -3.0}),
+        ((3, -1.0), ((2, -0.5), (3, -1.0)), {"token_id:2": -0.5, "c": -1.0}),
+        (
+            (0, -3.0),
+            ((2, -0.5), (3, -1.0)),
+            {"c": -0.5, "token_id:3": -1.0, r"bytes:\xf0\x9f": -3.0},
+        ),
+        (
+            (5, -3.0),
+            ((0, -0.5), (6, -1.0)),
+            {r"bytes:\xf0\x9f": -0.5, "": -3.0, "token_id:6": -1.0},
+        ),
+    ],
+)
+def test_all_alternatives_are_told_if_several_have_one_text(
+    drawn: tuple[int, float], top: Any, expected: dict[str, float]
+) -> None:
+    texts = Texts(b"\xf0\x9f", b" \xf0", b"c", b"c", b"c", b"", b"")
+    logprobs = (TokenLogprob(*drawn, top),)
+    (chunk,) = completion_chunks([Piece("c", (drawn[0],), logprobs)], 0, {0: [7]}, texts, {})
     told = chunk["choices"][0]["logprobs"]
-    assert told["top_logprobs"] == [{"\ufffd": -0.5, "c": -3.0}]
-    assert told["token_logprobs"] == [-3.0]
+    assert told["top_logprobs"] == [expected]
+    assert told["tokens"][0] in expected
+    assert told["token_logprobs"] == [drawn[1]]
     assert told["text_offset"] == [7]
 
 

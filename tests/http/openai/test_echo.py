@@ -62,9 +62,8 @@ async def test_of_texts_and_token_ids_with_the_very_numbers_of_a_score(
         for logprob, token, one in zip(
             told["token_logprobs"][1:], told["tokens"][1:], others, strict=True
         ):
-            assert one[token] >= logprob  # equal, but for tokens of one text
-            is_likeliest = logprob == max(one.values())
-            assert len(one) == 1 if is_likeliest else len(one) in (1, 2)
+            assert one[token] == logprob
+            assert len(one) == (1 if logprob == max(one.values()) else 2)
         assert "".join(told["tokens"]) == whole + drawn.text
         for token, offset in list(zip(told["tokens"], told["text_offset"], strict=True))[1:]:
             assert choice["text"][offset:].startswith(token)

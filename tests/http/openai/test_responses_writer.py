@@ -45,6 +45,9 @@ class Texts(TokenTexts):
     def __getitem__(self, token_id: int) -> str:
         return str(token_id)
 
+    def bytes_of(self, token_id: int) -> bytes:
+        return str(token_id).encode()
+
 
 def made(reason: FinishReason = "stop") -> Completion:
     return Completion("", (), reason, Usage(10, 4, 6), Timeline(0.0, 0.0, 0.0, 0.0, ()))

@@ -36,9 +36,10 @@ from pybatcher.calls.questions import (
     Reload,
     RemovePrefix,
     ScoreContinuations,
+    TokenBytes,
     Tokenize,
 )
-from pybatcher.errors import InvalidRequestError
+from pybatcher.errors import InvalidRequestError, ProtocolError
 from pybatcher.sidecar.protocol.codecs import CODECS, METHODS, codec_of
 
 
@@ -95,6 +96,7 @@ def test_tokens_are_asked_for_as_they_were_written() -> None:
     assert crossed(Detokenize(token_ids=(1, 2))) == Detokenize(token_ids=[1, 2])
     several = DetokenizeEach(token_ids=[[1, 2], [3]])
     assert crossed(several) == several
+    assert crossed(TokenBytes(token_ids=(1, 2))) == TokenBytes(token_ids=[1, 2])
 
 
 def test_what_has_no_params_is_read_whatever_there_is() -> None:
@@ -139,6 +141,8 @@ def test_whatever_is_asked_for_is_read_or_refused(
         ("detokenize", ["ab"], "token_ids is 'ab'"),
         ("detokenize_each", ["ab"], "token_ids is 'ab'"),
         ("detokenize_each", [[[1], 5]], r"token_ids\[1\] is 5"),
+        ("token_bytes", ["ab"], "token_ids is 'ab'"),
+        ("token_bytes", [[1], {"n": 1}], "unknown option 'n'"),
         ("reload", [{}, {}], r"must be \[changes\?\]"),
         ("reload", [5], "changes is 5"),
     ],
@@ -188,3 +192,12 @@ def test_prefixes_come_back_as_they_were() -> None:
 def test_token_ids_come_back_as_a_tuple() -> None:
     codec = METHODS["tokenize"]
     assert codec.answer_from_wire(over_the_wire(codec.answer_to_wire((1, 2)))) == (1, 2)
+
+
+def test_bytes_of_tokens_come_back_as_they_were() -> None:
+    codec = METHODS["token_bytes"]
+    parts = [b"", b"a", b"\xf0\x9f"]
+    assert codec.answer_from_wire(over_the_wire(codec.answer_to_wire(parts))) == parts
+    for odd, message in ((5, "token_bytes is 5"), (["a"], r"token_bytes\[0\] is 'a'")):
+        with pytest.raises(ProtocolError, match=message):
+            codec.answer_from_wire(odd)
