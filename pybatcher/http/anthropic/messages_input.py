@@ -15,6 +15,7 @@ from ..base.turns import check_count, joined_turn, lines
 __all__ = [
     "Conversation",
     "MessagesAsked",
+    "names_of_tools",
     "read_conversation",
     "read_request",
     "read_turns",
@@ -49,7 +50,7 @@ class MessagesAsked:
     options: options of `chat`, including those of the conversation's template.
     stops: the stop sequences.
     eager: the tools whose input is streamed before it is known to be complete.
-    names: the request's tools by those of the call, which skips some.
+    names: as of `names_of_tools`.
     """
 
     conversation: Conversation
@@ -101,7 +102,7 @@ def read_request(body: Mapping[str, Any], betas: str = "") -> MessagesAsked:
         stream is True,
         stops,
         eager,
-        {f"tools[{i}]": where for i, (_, where) in enumerate(_own_tools(body.get("tools")))},
+        names_of_tools(body.get("tools")),
     )
 
 
@@ -142,6 +143,17 @@ def _own_tools(given: object) -> list[tuple[dict[str, Any], str]]:
         if tool.get("type") in (None, "custom"):
             tools.append((tool, f"tools[{i}]"))
     return tools
+
+
+def names_of_tools(given: object) -> dict[str, str]:
+    """Return the names that tools and their schemas have in a request, by those in the call.
+
+    given: a list that `read_conversation` has read.
+    """
+    names = {}
+    for i, (_, where) in enumerate(_own_tools(given)):
+        names |= {f"tools[{i}]": where, f"tools[{i}].parameters": f"{where}.input_schema"}
+    return names
 
 
 def _tools(given: object) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from ..base.context import Context
 from ..base.event_stream import EventStream, event, steps_of
 from ..base.field_names import fields_named, renamed
 from ..base.http_error import error_body
-from .messages_input import MessagesAsked, read_conversation, read_request
+from .messages_input import MessagesAsked, names_of_tools, read_conversation, read_request
 from .messages_output import PING, MessageEvents, message_body, stop_text_of
 
 __all__ = ["ROUTES"]
@@ -50,7 +50,7 @@ async def _answer(
     told: dict[str, Any] = {"id": f"msg_{secrets.token_hex(12)}", "model": name}
     most = asked.options["max_tokens"]
     if asked.stream:
-        conversation = asked.conversation
+        conversation, names = asked.conversation, {**_NAMES, **asked.names}
         asking = batcher.tokenize(conversation.messages, **conversation.template)
         tokens = await unless_gone(request, asking)
 
@@ -59,7 +59,7 @@ async def _answer(
             stream = batcher.stream_chat(tokens, **options)
             response = EventStream(
                 _events(batcher, stream, events, asked),
-                lambda error: event(error_body(renamed(error, _NAMES), request.scope), "error"),
+                lambda error: event(error_body(renamed(error, names), request.scope), "error"),
                 source=stream,
                 opening=events.opening,
                 comment=PING,
@@ -81,7 +81,8 @@ async def count_tokens(context: Context, request: Request) -> Any:
     body = await context.body(request)
     _, batcher = context.models.find(body.get("model"))
     asked = read_conversation(body)
-    tokens = await unless_gone(request, batcher.tokenize(asked.messages, **asked.template))
+    with fields_named(lambda: names_of_tools(body.get("tools"))):
+        tokens = await unless_gone(request, batcher.tokenize(asked.messages, **asked.template))
     return _json({"input_tokens": len(tokens)})
 
 

@@ -13,10 +13,11 @@ from .http_error import HttpError, http_error
 __all__ = ["fields_named", "named_error", "renamed", "text_names"]
 
 Names = Callable[[], Mapping[str, str]]
-"""Returns the fields of a request by the arguments of the call, or by items of these."""
+"""Returns the fields of a request by the arguments of the call, their items, or members of items."""
 
 _ARGUMENT = re.compile(r"\w+")
 _ITEM = re.compile(r"\w+\[\d+\]")
+_MEMBER = re.compile(r"\w+\[\d+\]\.\w+")
 
 
 @contextmanager
@@ -34,14 +35,24 @@ def named_error(names: Mapping[str, str]) -> Callable[[HttpError], bytes]:
 
 
 def renamed(error: HttpError, names: Mapping[str, str]) -> HttpError:
-    """Return an error whose field has the name that is known for it, or for a whole it is in."""
-    field = error.param or ""
-    for pattern in (_ITEM, _ARGUMENT):
-        found = pattern.match(field)
+    """Return an error whose field has the name that is known for it, or for a whole it is in.
+
+    The place at the beginning of the message gets its name in the same way: it may be within the
+    field.
+    """
+    own = _own_name(error.param or "", names)
+    if own is None:
+        return error
+    return error.of_field(own, _own_name(error.message, names) or error.message)
+
+
+def _own_name(place: str, names: Mapping[str, str]) -> str | None:
+    """Return a text with its first words, a place in a call, as a request names it."""
+    for pattern in (_MEMBER, _ITEM, _ARGUMENT):
+        found = pattern.match(place)
         if found is not None and (name := names.get(found[0])) is not None:
-            own = name + field[found.end() :]
-            return error.of_field(own, own + error.message.removeprefix(field))
-    return error
+            return name + place[found.end() :]
+    return None
 
 
 def text_names(fields: Mapping[str, object]) -> dict[str, str]:

@@ -160,6 +160,28 @@ async def test_the_error_of_a_schema_names_the_tool_of_the_request(client: Any) 
     with pytest.raises(anthropic.BadRequestError) as caught:
         await client.messages.create(**sdk(tools=tools))
     body: Any = caught.value.body
-    assert body["error"]["message"].startswith("tools[2].parameters.properties.a has uniqueItems")
+    where = "tools[2].input_schema.properties.a has uniqueItems"
+    assert body["error"]["message"].startswith(where)
     odd["strict"] = False
     await client.messages.create(**sdk(tools=tools, tool_choice={"type": "any"}))
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [({"type": "array"}, ".type"), ({"properties": []}, ".properties"), ({"a": 1e999}, "")],
+)
+async def test_errors_of_a_schema_have_the_name_of_its_field(
+    plain: httpx.AsyncClient, schema: dict[str, Any], place: str
+) -> None:
+    """Whole, streamed and counted."""
+    tools = [{"type": "web_search_20250305", "name": "web_search"}, {**WEATHER}]
+    tools[1]["input_schema"] = schema
+    for path, body in (
+        ("/v1/messages", ask(tools=tools)),
+        ("/v1/messages", ask(tools=tools, stream=True)),
+        ("/v1/messages/count_tokens", ask(tools=tools)),
+    ):
+        answer = await plain.post(path, content=json.dumps(body))
+        message = answer.json()["error"]["message"]
+        assert answer.status_code == 400
+        assert message.startswith(f"tools[1].input_schema{place} "), message

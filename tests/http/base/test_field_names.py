@@ -42,6 +42,17 @@ def test_an_item_may_have_a_name_of_its_own(param: str | None, told: str | None)
     assert (error.param, error.message, error.headers) == (told, f"{told} is x", {"a": "b"})
 
 
+def test_the_place_of_a_message_may_be_within_the_field() -> None:
+    names = {"tools[0]": "tools[2]", "tools[0].parameters": "tools[2].input_schema"}
+    for message, told in (
+        ("tools[0].parameters.a is x", "tools[2].input_schema.a is x"),
+        ("tools[0].name is x", "tools[2].name is x"),
+        ("it is x", "it is x"),
+    ):
+        error = renamed(HttpError(400, message, param="tools[0]"), names)
+        assert (error.param, error.message) == ("tools[2]", told)
+
+
 def test_texts_are_those_of_the_fields_one_after_another() -> None:
     names = text_names({"query": "a", "ids": [5, 6], "documents": ["b", [7]]})
     assert list(names) == [f"texts[{i}]" for i in range(4)]
