@@ -18,13 +18,14 @@ def find_model(model: str | os.PathLike[str], progress: Progress | None = None) 
     """Return the path of a model: of a directory or a GGUF file.
 
     model: a path, or a name on the hub, such as "Qwen/Qwen3-0.6B". An existing path wins; a text
-        that can only be a path is returned unchanged, whether it exists or not.
+        that can only be a path is returned unchanged, whether it exists or not. No file is
+        looked up for an absolute one.
     progress: called while files are downloaded, with the bytes so far and the total.
 
     A name is looked up in the hub's cache. Missing files are downloaded once, for this and all
     other processes. Raises ModelFormatError for a name without a model.
     """
-    if not isinstance(model, str) or _exists(model):
+    if not isinstance(model, str) or os.path.isabs(model) or _exists(model):
         return Path(model)
     name = hub_name(model)
     if name is None:
@@ -52,7 +53,7 @@ def absolute_model(model: str, folder: Path) -> str:
     Raises ModelFormatError for a text that begins with "hf:" and is no name.
     """
     path = folder / os.path.expanduser(model)
-    return str(path) if _exists(path) or hub_name(model) is None else model
+    return str(path) if os.path.isabs(model) or _exists(path) or hub_name(model) is None else model
 
 
 def name_of(path: Path) -> str:

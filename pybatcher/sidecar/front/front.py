@@ -18,9 +18,10 @@ from ...calls.questions import Describe, ReadHealth, ReadStatistics, Reload
 from ...calls.reply import Reply
 from ...calls.statistics import Health
 from ...calls.telemetry import Handler, Telemetry
-from ...errors import EngineFailedError, PybatcherError
+from ...errors import ConfigError, EngineFailedError, PybatcherError
 from ..protocol.sidecar_statistics import SidecarStatistics, no_counts
 from ..replay.remote_service import attach_and_watch
+from .loops import on_own_thread
 from .serve_config import ServeConfig
 from .worker_counts import Totals
 from .worker_spec import WorkerSpec
@@ -104,7 +105,7 @@ class Front(CallService):
             before, after = self._current, None
             try:
                 changed = (spec or before.spec).changed(changes)
-                after = self._start(await asyncio.to_thread(changed.found), config)
+                after = self._start(await _found(changed), config)
                 hello = await asyncio.shield(after.opened)
             except BaseException as error:
                 if after is not None:
@@ -198,3 +199,11 @@ class Front(CallService):
     def _watch_if_needed(self) -> None:
         for supervisor in self._supervisors:
             supervisor.remote.watch_if_needed()
+
+
+async def _found(spec: WorkerSpec) -> WorkerSpec:
+    """Return `spec.found()`, which may download for a long time. Raises PybatcherError."""
+    try:
+        return await on_own_thread(spec.found, "pybatcher-find-model")
+    except RuntimeError as error:  # the system has no thread now
+        raise ConfigError(f"the model cannot be looked up: {error}") from error

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -20,6 +19,7 @@ from .front import Front
 from .http_listener import HttpListener
 from .listener import Listener
 from .listening import inherited_socket
+from .loops import on_own_thread
 from .notify import Notifier
 from .otlp_traces import OtlpTraces
 from .serve_config import ServeConfig
@@ -68,7 +68,7 @@ class Server:
         self._traces: OtlpTraces | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._n_interrupts = 0
-        self._reader: threading.Thread | None = None
+        self._reading: asyncio.Future[Any] | None = None
 
     async def run(self) -> int:
         """Serve. Returns the exit status.
@@ -298,45 +298,18 @@ class Server:
             http = self._http
             return specs, asked, config, http and http.read_keys(config, regular_only=True)
 
-        if self._reader is not None and self._reader.is_alive():
+        if self._reading is not None and not self._reading.done():
             raise ConfigError("the files of an earlier SIGHUP are still being read")
-        result: asyncio.Future[Any] = self._loop.create_future()
-        self._reader = threading.Thread(
-            target=_settle, args=(self._loop, result, read), name="pybatcher-reload", daemon=True
-        )
         try:
-            self._reader.start()
+            self._reading = on_own_thread(read, "pybatcher-reload")
             async with asyncio.timeout(_READING_TIMEOUT):
-                return await result  # type: ignore[no-any-return]
+                return await asyncio.shield(self._reading)
         except TimeoutError as error:
             raise ConfigError(
                 f"the files of the options were not read within {_READING_TIMEOUT:g} s"
             ) from error
         except RuntimeError as error:  # the system has no thread now
-            self._reader = None
             raise ConfigError(f"the files of the options cannot be read: {error}") from error
-
-
-def _settle(
-    loop: asyncio.AbstractEventLoop, result: asyncio.Future[Any], function: Callable[[], Any]
-) -> None:
-    """Set the result of a future of `loop` to that of a function, from another thread."""
-
-    def settle(value: Any, error: BaseException | None) -> None:
-        if result.done():  # nobody waits any more
-            return
-        if error is None:
-            result.set_result(value)
-        else:
-            result.set_exception(error)
-
-    value, failure = None, None
-    try:
-        value = function()
-    except BaseException as error:
-        failure = error
-    with suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(settle, value, failure)
 
 
 def _serves_http(config: ServeConfig) -> bool:

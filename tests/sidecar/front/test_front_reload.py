@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from batcher_helpers import PATIENCE
@@ -31,3 +33,37 @@ async def test_a_defect_of_the_new_supervisor_is_told_to_who_reloads(
         await asyncio.wait_for(front.reload({"system_prompt": "broken"}), PATIENCE)
     assert not front.failed.done()
     await front.close(EngineFailedError("the end"))
+
+
+async def test_a_lookup_that_hangs_takes_no_thread_of_others_and_no_later_reload(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of a name in a cache on a mount that hangs."""
+    stopped, go = asyncio.Event(), threading.Event()
+
+    async def run(self: WorkerSupervisor) -> None:
+        self.opened.set_result({"model": self.spec.model})
+        await stopped.wait()
+
+    def found(self: WorkerSpec) -> WorkerSpec:
+        if self.model == "hangs":
+            go.wait()
+        return self
+
+    monkeypatch.setattr(WorkerSupervisor, "run", run)
+    monkeypatch.setattr(WorkerSupervisor, "stop", lambda _: stopped.set())
+    monkeypatch.setattr(WorkerSpec, "found", found)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    front = Front(WorkerSpec(), ServeConfig(), lambda: 0)
+    hanging = asyncio.create_task(front.reload({"model": "hangs"}))
+    try:
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(asyncio.to_thread(int), PATIENCE) == 0
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
+        hello = await asyncio.wait_for(front.reload({"model": "there"}), PATIENCE)
+        assert hello == {"model": "there"}
+    finally:
+        go.set()
+        await front.close(EngineFailedError("the end"))

@@ -279,8 +279,8 @@ async def test_files_that_are_never_read_do_not_stop_the_loop(
     with pytest.raises(ConfigError, match="an earlier SIGHUP"):
         await server._read_again()
     go.set()
-    while server._reader is not None and server._reader.is_alive():  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    assert server._reading is not None
+    await server._reading
     monkeypatch.setattr(server_module, "_READING_TIMEOUT", 10.0)
     _, _, config, keys = await server._read_again()
     assert (config.drain_timeout, keys) == (3.0, None)

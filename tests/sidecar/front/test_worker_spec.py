@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from pybatcher.errors import ConfigError, ModelFormatError
+from pybatcher.models.hub import absolute_model
+from pybatcher.sidecar.front.named_models import specs_of
 from pybatcher.sidecar.front.worker_spec import WorkerSpec
 
 SPEC = WorkerSpec(model="/a", system_prompt="s", options={"n_ctx": 512}, beat_period=0.5)
@@ -31,6 +34,18 @@ def test_a_name_on_the_hub_becomes_a_path(tmp_path: Path, monkeypatch: pytest.Mo
         WorkerSpec(model="a/c").found()
     for model in (None, "./a/b", "/a/b"):
         assert WorkerSpec(model=model).found().model == model
+
+
+def test_an_absolute_path_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mount may hang."""
+
+    def exists(path: object) -> bool:
+        raise AssertionError(path)
+
+    monkeypatch.setattr(os.path, "exists", exists)
+    assert WorkerSpec(model="/mnt/model").found().model == "/mnt/model"
+    assert specs_of({"model": "/mnt/model"})[""].model == "/mnt/model"
+    assert absolute_model("/mnt/model", Path("/")) == "/mnt/model"
 
 
 def test_what_is_not_changed_stays() -> None:
