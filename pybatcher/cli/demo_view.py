@@ -140,9 +140,10 @@ class DemoView:
         self._console.print(line)
 
     def show_lines(self, lines: Sequence[Text]) -> None:
-        """Print lines unchanged."""
+        """Print lines; on a terminal as `visible`."""
         for line in lines:
-            self._console.print(line, soft_wrap=True)
+            text = visible(line.plain) if self._console.is_terminal else line.plain
+            self._console.print(Text(text, style=line.style), soft_wrap=True)
 
 
 def _milliseconds(seconds: float) -> str:

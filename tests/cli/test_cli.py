@@ -288,6 +288,18 @@ def test_info_tells_model_dtype_target_and_memory(run: Run) -> None:
     assert "n_ctx 512, " in facts["KV"]
 
 
+def test_a_name_of_a_model_does_not_control_the_terminal(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path / "a\x1b]0;title\x07\x9b2J"
+    shutil.copytree(tiny_path(), named)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    outcome = run("info", "--model", str(named), "--n-threads", "1")
+    assert r"a\x1b]0;title\x07\x9b2J" in outcome.stdout
+    assert not {"\x1b", "\x07", "\x9b"} & {*outcome.stdout}
+
+
 def test_info_tells_the_heads_of_unlike_layers(run: Run, tmp_path: Path) -> None:
     path = make_checkpoint(tmp_path, "gemma4", num_global_key_value_heads=1)
     outcome = run("info", "--model", str(path), "--n-threads", "1")

@@ -4,6 +4,7 @@ import io
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from pybatcher.calls.completion import Piece
 from pybatcher.cli.demo_view import DemoView, Transcript
@@ -66,3 +67,18 @@ async def test_painting_stops_when_a_caller_fails() -> None:
     with pytest.raises(RuntimeError, match="caller failed"):
         async with DemoView(console).watching(transcripts("")):
             raise RuntimeError("caller failed")
+
+
+async def test_an_answer_does_not_control_the_terminal() -> None:
+    text = await shown(["\x1b]52;c;ZXZpbA==\x07 and \x9b2J"], terminal=True)
+    assert "\\x1b]52;c;ZXZpbA==\\x07 and \\x9b2J" in text
+    assert "\x1b]52" not in text
+    assert not {"\x07", "\x9b"} & {*text}
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_values_do_not_control_the_terminal(terminal: bool) -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=terminal, color_system=None)
+    DemoView(console).show_lines([Text("\x1b]0;title", style="bold")])
+    assert file.getvalue() == ("\\x1b]0;title\n" if terminal else "\x1b]0;title\n")

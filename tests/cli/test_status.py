@@ -178,3 +178,17 @@ async def _answering(path: Path, answers: dict[str, Any]) -> AsyncIterator[str]:
     async with await asyncio.start_unix_server(connected, path):
         yield str(path)
         await gone.wait()
+
+
+def test_what_a_sidecar_says_does_not_control_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hello = {**HELLO, "model": "a\x1b]0;title\x07b\x9b2J"}
+    show_status(Status("/run/p.sock", READY, counts(), hello))
+    assert "a\x1b]0;title" in capsys.readouterr().out  # no terminal
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    show_status(Status("/run/p.sock", READY, counts(), hello))
+    told = capsys.readouterr().out
+    assert lines(told)["model"] == r"a\x1b]0;title\x07b\x9b2J"
+    assert not {"\x1b", "\x07", "\x9b"} & {*told}

@@ -189,3 +189,13 @@ def test_good_ends_are_green(view: TopView, reason: str, colour: int) -> None:
     )
     console.print(view.render(100, 40))
     assert f"\x1b[{colour}m{reason}" in console.file.getvalue()
+
+
+def test_text_of_the_server_does_not_control_the_terminal() -> None:
+    view = TopView("tiny\x1b]0;evil\x07")
+    view.update(statistics(), Health("failed", "\x1b[2Jgone"), 100.0)
+    view.take(request(101.0, 7, finish_reason="\x9bstop"))
+    text = "\n".join(drawn(view))
+    for shown in ("tiny\\x1b]0;evil\\x07", "\\x1b[2Jgone", "\\x9bstop"):
+        assert shown in text
+    assert not {"\x1b", "\x07", "\x9b"} & {*text}

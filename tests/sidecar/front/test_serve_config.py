@@ -17,6 +17,7 @@ from pybatcher.cli.options import _meanings
 from pybatcher.params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from pybatcher.sidecar.front import server as server_module
 from pybatcher.sidecar.front.api_keys import read_api_keys
+from pybatcher.sidecar.front.named_models import read_models
 from pybatcher.sidecar.front.serve_config import ServeConfig, read_config
 
 CLASSES = (EngineConfig, SchedulerConfig, SupervisionConfig, ServeConfig)
@@ -231,6 +232,16 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b'model = "\xe9"')
     with pytest.raises(ConfigError, match="latin is not TOML"):
         read_config(tmp_path / "latin")
+
+
+def test_a_name_that_is_not_utf_8_is_refused() -> None:
+    """Python has its bytes as lone surrogates, which no answer could have."""
+    for name in ("caf\udce9", "\ud800"):
+        with pytest.raises(ConfigError, match=r"^served_model_name is .*lone surrogate"):
+            ServeConfig(served_model_name=name)
+        with pytest.raises(ConfigError, match=r"^models has the name .*printable"):
+            read_models([f"{name}=/a", "b=/b"])
+    assert ServeConfig(served_model_name="café").served_model_name == "café"
 
 
 def test_only_regular_files_are_read_again(tmp_path: Path) -> None:
