@@ -13,6 +13,8 @@ import asyncio
 import json
 import os
 import random
+import signal
+import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -232,6 +234,21 @@ async def connects(a: Attack) -> None:
         writer.transport.abort()
 
 
+async def hang_ups(a: Attack) -> None:
+    """Send SIGHUP while the file of the options is a named pipe that nobody writes to."""
+    _, writer = await a.connect()
+    peer = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid = int.from_bytes(peer[:4], sys.byteorder)
+    writer.transport.abort()
+    pipe = a.socket.with_name("options.toml")
+    os.mkfifo(pipe)
+    try:
+        while await a.act():
+            os.kill(pid, signal.SIGHUP)
+    finally:
+        pipe.unlink()
+
+
 async def _talk(a: Attack, frame_of: Callable[[], bytes]) -> None:
     """Send frames and read the answers; connect again when the server closes the connection."""
     while not a.is_over:
@@ -267,6 +284,7 @@ KINDS: dict[str, tuple[Callable[[Attack], Awaitable[None]], float]] = {
     "heavy arguments": (heavy_arguments, 10.0),
     "never read": (never_read, 500.0),
     "connects": (connects, 1000.0),
+    "hang-ups": (hang_ups, 10.0),
 }
 """The coroutine of each kind, and its most acts per second that leave a core to others."""
 

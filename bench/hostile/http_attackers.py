@@ -35,7 +35,7 @@ _STREAMS = 8
 _BODY = json.dumps({"prompt": "x", "max_tokens": 1}).encode()
 _LONG = {"prompt": "x", "max_tokens": 4000, "ignore_eos": True, "stream": True}
 _LONG |= {"n": 4, "logprobs": 5}
-_GET = b"GET /health HTTP/1.1\r\nhost: here\r\n\r\n"
+_GET = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 class HttpAttack(Attack):
@@ -58,7 +58,7 @@ class HttpAttack(Attack):
 def _post(
     *headers: bytes, body: bytes = _BODY, sized: bool = True, path: bytes = b"/v1/completions"
 ) -> bytes:
-    lines = [b"POST %b HTTP/1.1" % path, b"host: here", *headers]
+    lines = [b"POST %b HTTP/1.1" % path, b"host: localhost", *headers]
     lines += [b"content-length: %d" % len(body)] if sized else []
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
@@ -152,6 +152,32 @@ async def huge_heads(a: HttpAttack) -> None:
 async def pipelines(a: HttpAttack) -> None:
     """Send hundreds of requests at once, and read one answer."""
     await _each_on_its_own(a, lambda: _GET * 300)
+
+
+async def bad_pipelines(a: HttpAttack) -> None:
+    """Send requests that cannot be read behind good ones and behind streams under way."""
+    short = _post(body=json.dumps({**_LONG, "max_tokens": 8}).encode())
+    bad = [
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
+        b"GET /health HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
+        _post(b"transfer-encoding: chunked", body=b"zz\r\n", sized=False),
+    ]
+    await _each_on_its_own(
+        a, lambda: a.random.choice([_GET * 20, short, short * 4]) + a.random.choice(bad) + _GET
+    )
+
+
+async def foreign_pages(a: HttpAttack) -> None:
+    """Ask for everything that a GET tells under a foreign host's name, and as a foreign page."""
+    paths = [b"/live", b"/metrics", b"/tokenizer_info", b"/v1/models", b"/"]
+    heads = [b"host: evil.example", b"host: localhost\r\nsec-fetch-site: cross-site"]
+
+    def made() -> bytes:
+        path, head = a.random.choice(paths), a.random.choice(heads)
+        return b"GET %b HTTP/1.1\r\n%b\r\n\r\n" % (path, head)
+
+    await _each_on_its_own(a, made)
 
 
 async def _long_streams(a: HttpAttack, *, are_read: bool) -> None:
@@ -281,6 +307,8 @@ HTTP_KINDS: dict[str, tuple[Callable[[HttpAttack], Awaitable[None]], float]] = {
     "odd numbers": (odd_numbers, 100.0),
     "huge heads": (huge_heads, 20.0),
     "pipelines": (pipelines, 2.0),
+    "bad pipelines": (bad_pipelines, 20.0),
+    "foreign pages": (foreign_pages, 100.0),
     READERS: (readers, 10.0),
     "stopped readers": (stopped_readers, 10.0),
     SHORT: (short_streams, 10.0),
