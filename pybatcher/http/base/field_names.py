@@ -13,7 +13,7 @@ from .http_error import HttpError, http_error
 __all__ = ["fields_named", "named_error", "renamed", "text_names"]
 
 Names = Callable[[], Mapping[str, str]]
-"""Returns the fields of a request by the arguments of the call, their items, or members of items."""
+"""Returns the fields of a request by arguments of the call, their items, or members of items."""
 
 _ARGUMENT = re.compile(r"\w+")
 _ITEM = re.compile(r"\w+\[\d+\]")
