@@ -150,7 +150,7 @@ def names_of_tools(given: object) -> dict[str, str]:
 
     given: a list that `read_conversation` has read.
     """
-    names = {}
+    names: dict[str, str] = {}
     for i, (_, where) in enumerate(_own_tools(given)):
         names |= {f"tools[{i}]": where, f"tools[{i}].parameters": f"{where}.input_schema"}
     return names
