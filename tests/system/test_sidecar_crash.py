@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
+import shutil
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from serving_doubles import Serving, is_running, serving, start_serving, wait_un
 from bench.serving.chaos import reproducible_part, stream_request
 from bench.serving.faults import inject
 from pybatcher import Batcher, Client, Completion, EngineFailedError, Piece
+from pybatcher.models import tiny_path
 
 N_STREAMS = 32
 MAX_TOKENS = 120
@@ -112,6 +116,61 @@ async def test_streams_go_on_over_kills_stops_and_aborts(
     assert said.count("SIGKILL") >= 3  # by the watchdog for SIGSTOP
     assert "SIGABRT" in said
     assert "hang_timeout" in said
+
+
+def _of_another_rope(path: Path) -> None:
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "rope_theta": 50.0, "rope_parameters": None}))
+
+
+def _of_other_texts(path: Path) -> None:
+    tokenizer = json.loads(path.read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    first, second = [text for text in vocabulary if text.isalpha()][:2]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    path.write_text(json.dumps(tokenizer))
+
+
+def _same(path: Path) -> None:
+    path.chmod(0o640)
+    path.with_name("a second name").hardlink_to(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("config.json", _of_another_rope),
+        ("tokenizer.json", _of_other_texts),
+        ("model.safetensors", _same),
+        ("tokenizer.json", _same),
+    ],
+)
+async def test_a_stream_goes_on_after_a_death_with_the_same_model_only(
+    tmp_path: Path,
+    undisturbed: list[tuple[Any, ...]],
+    name: str,
+    change: Callable[[Path], None],
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(tiny_path(), model)
+    prompt, params = stream_request(2, MAX_TOKENS)
+    with serving(tmp_path, "--model", str(model), *OPTIONS) as running:
+        async with Client(running.socket) as client:
+            (pid,) = (await client.statistics()).worker_pids
+            stream = client.stream(prompt, **params)
+            await anext(stream)
+            os.kill(pid, signal.SIGSTOP)  # so that the stream does not end before
+            change(model / name)
+            os.kill(pid, signal.SIGKILL)
+            if change is _same:
+                assert [piece async for piece in stream]
+                assert stream.completion is not None
+                assert reproducible_part(stream.completion) == undisturbed[2]
+                return
+            with pytest.raises(EngineFailedError, match="the model's files were changed"):
+                async for _ in stream:
+                    pass
+            assert (await client.generate("Once", max_tokens=2)).token_ids  # of the other model
 
 
 async def test_past_the_intensity_everybody_is_told_and_the_server_exits(tmp_path: Path) -> None:
