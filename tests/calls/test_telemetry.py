@@ -208,9 +208,9 @@ async def test_those_that_never_ran() -> None:
 
 async def test_expired_in_the_queue() -> None:
     clock, log = FakeClock(), Log()
-    async with fake_batcher(clock=clock, batch_size=9, batch_timeout=60.0) as batcher:
+    async with fake_batcher(clock=clock, batch_size=9, batch_timeout=0.01) as batcher:
         batcher.attach(log)
-        task = asyncio.create_task(batcher.generate(PROMPT, timeout=0.02))
+        task = asyncio.create_task(batcher.generate(PROMPT, timeout=0.05))
         await until(lambda: batcher.statistics().queued == 1)
         clock.advance(2.5)
         with pytest.raises(DeadlineExceededError):
