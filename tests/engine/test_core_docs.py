@@ -12,7 +12,8 @@ import pybatcher
 from pybatcher import _core
 
 STUB = Path(pybatcher.__file__).parent / "_core.pyi"
-CLASSES = (_core.Engine, _core.KvCache, _core.TokenMasks)
+CLASSES = (_core.Engine, _core.KvCache, _core.MappedFiles, _core.TokenMasks)
+SPECIAL = ("__init__", "__enter__", "__exit__")
 
 
 def documented() -> dict[str, str]:
@@ -38,7 +39,7 @@ def compiled() -> dict[str, str]:
             found[name] = inspect.getdoc(value) or ""
     for owner in CLASSES:
         for name, value in vars(owner).items():
-            if name == "__init__" or not name.startswith("_"):
+            if name in SPECIAL or not name.startswith("_"):
                 found[f"{owner.__name__}.{name}"] = inspect.getdoc(value) or ""
     return found
 
