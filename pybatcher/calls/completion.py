@@ -40,11 +40,13 @@ class TokenLogprob:
 
     top: (token id, log-probability) of the n likeliest tokens, best first, where
         `SamplingParams.logprobs` is n.
+    is_end: True for the end token of the output, which has no text.
     """
 
     token_id: int
     logprob: float
     top: TopLogprobs = ()
+    is_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,8 @@ class RequestState:
         self._token_times.append(now)
         logprobs: tuple[TokenLogprob, ...] | None = None
         if self._logprobs is not None and token.logprob is not None:
-            logprobs = (TokenLogprob(token_id, token.logprob, token.top_logprobs),)
+            is_end = self._is_end(token_id, finish_reason)
+            logprobs = (TokenLogprob(token_id, token.logprob, token.top_logprobs, is_end),)
             self._logprobs.extend(logprobs)
         text = self._next_text(token_id, finish_reason)
         if self._response is not None:
@@ -219,7 +220,7 @@ class RequestState:
         may contain the texts of tokens that have none in the output.
         """
         assert self._detokenizer is not None
-        is_end = finish_reason == "stop" and token_id in self.request.end_token_ids
+        is_end = self._is_end(token_id, finish_reason)
         text = "" if is_end else self._detokenizer.push(token_id)
         stopped = False
         if self._stops is not None:
@@ -235,6 +236,9 @@ class RequestState:
         self.finish_reason = "stop" if stopped else finish_reason
         self._is_cut = stopped or finish_reason == "length"
         return text
+
+    def _is_end(self, token_id: int, finish_reason: FinishReason | None) -> bool:
+        return finish_reason == "stop" and token_id in self.request.end_token_ids
 
     def _part(self, text: str, *, is_last: bool) -> ResponsePart:
         """Return the part of a chat's response that a text adds, and set `finish_reason`.

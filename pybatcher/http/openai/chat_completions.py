@@ -218,7 +218,7 @@ def chunks_of(
         choice: dict[str, Any] = {
             "index": index,
             "delta": delta,
-            "logprobs": _logprobs(drawn, texts),
+            "logprobs": _logprobs(drawn or None, texts),
             "finish_reason": None if reason is None else finish_reason_of(reason),
         }
         if delta or drawn or reason is not None:
@@ -271,17 +271,25 @@ def by_sample(pieces: Iterable[Piece]) -> dict[int, list[Piece]]:
     return found
 
 
-def joined_logprobs(pieces: Sequence[Piece]) -> tuple[TokenLogprob, ...] | None:
-    """Return the log-probabilities of pieces of one sample. None: they were not requested."""
+def joined_logprobs(
+    pieces: Sequence[Piece], *, with_end: bool = False
+) -> tuple[TokenLogprob, ...] | None:
+    """Return the log-probabilities of pieces of one sample. None: they were not requested.
+
+    with_end: True keeps that of an end token, which is no part of the text.
+    """
     if pieces[0].logprobs is None:
         return None
-    return tuple(one for piece in pieces for one in piece.logprobs or ())
+    told = (one for piece in pieces for one in piece.logprobs or ())
+    return tuple(one for one in told if with_end or not one.is_end)
 
 
 def _logprobs(logprobs: Sequence[TokenLogprob] | None, texts: TokenTexts) -> dict[str, Any] | None:
+    """Return the log-probabilities of an output without that of its end token, as OpenAI's API."""
     if logprobs is None:
         return None
-    return {"content": [texts.described(one) for one in logprobs], "refusal": None}
+    told = [texts.described(one) for one in logprobs if not one.is_end]
+    return {"content": told, "refusal": None}
 
 
 class RunningUsage:

@@ -19,6 +19,7 @@ __all__ = [
     "completion_chunks",
     "echo_chunks",
     "read_completion",
+    "told_logprobs",
     "usage_of",
 ]
 
@@ -141,6 +142,15 @@ def usage_of(made: Sequence[Completion]) -> Usage:
     )
 
 
+def told_logprobs(choice: Completion, *, is_echo: bool) -> tuple[TokenLogprob, ...]:
+    """Return the log-probabilities of the text's tokens.
+
+    An end token has no part in the text. After an echoed prompt it has an entry all the same,
+    because clients that score prompts cut one entry for each generated token.
+    """
+    return tuple(one for one in choice.logprobs or () if is_echo or not one.is_end)
+
+
 def _logprobs(
     made: Completion,
     choice: Completion,
@@ -148,7 +158,8 @@ def _logprobs(
     texts: TokenTexts,
     offsets: list[int],
 ) -> dict[str, Any]:
-    told = {**_columns(choice.logprobs or (), texts), "text_offset": offsets}
+    drawn = told_logprobs(choice, is_echo=before is not None)
+    told = {**_columns(drawn, texts), "text_offset": offsets}
     if before is None or made.prompt_logprobs is None:
         return told
     tokens = [texts.name(token) for token in before[1]]
@@ -225,18 +236,20 @@ def completion_chunks(
     offsets: Mapping[int, list[int]],
     texts: TokenTexts,
     head: Mapping[str, Any],
+    *,
+    is_echo: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the chunks for the pieces of one step: one for each sample.
 
     first_index: the index of the prompt's first sample. offsets: the text offsets of each sample's
-        tokens, by its index, if log-probabilities are sent.
+        tokens, by its index, if log-probabilities are sent. is_echo: the prompts came first.
     """
     chunks = []
     for own_index, own in by_sample(pieces).items():
         index = first_index + own_index
         text = "".join(piece.text for piece in own)
         reason = own[-1].finish_reason
-        drawn = joined_logprobs(own)
+        drawn = joined_logprobs(own, with_end=is_echo)
         logprobs = None
         if drawn is not None:
             logprobs = {**_columns(drawn, texts), "text_offset": offsets[index]}

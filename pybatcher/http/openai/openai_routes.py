@@ -37,6 +37,7 @@ from .completions import (
     completion_chunks,
     echo_chunks,
     read_completion,
+    told_logprobs,
     usage_of,
 )
 from .several_streams import steps_of_several
@@ -139,7 +140,12 @@ async def _complete(
         for one in completed:
             await texts.learn_of(one)
         offsets = [
-            await offsets_of(texts, choice.logprobs or (), prompt, one.prompt_logprobs is not None)
+            await offsets_of(
+                texts,
+                told_logprobs(choice, is_echo=asked.echo),
+                prompt,
+                one.prompt_logprobs is not None,
+            )
             for one, prompt in zip(completed, before, strict=True)
             for choice in one.choices
         ]
@@ -241,10 +247,10 @@ async def _completion_events(
             await texts.learn_of(pieces)
             offsets: dict[int, list[int]] = {}
             for index, own in by_sample(pieces).items():
-                drawn = joined_logprobs(own) or ()
+                drawn = joined_logprobs(own, with_end=asked.echo) or ()
                 place = places.setdefault(i * n + index, TextOffsets(texts))
                 offsets[i * n + index] = await place.add([one.token_id for one in drawn])
-            chunks = completion_chunks(pieces, i * n, offsets, texts, head)
+            chunks = completion_chunks(pieces, i * n, offsets, texts, head, is_echo=asked.echo)
             for chunk in usage.told(chunks, pieces):
                 yield event(chunk)
             step = await anext(steps, None)

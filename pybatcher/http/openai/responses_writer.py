@@ -100,7 +100,8 @@ class ResponseWriter:
             self._held += piece.logprobs or ()
 
     def _text(self, piece: Piece) -> None:
-        logprobs = [self._texts.described(one) for one in (*self._held, *(piece.logprobs or ()))]
+        drawn = (*self._held, *(piece.logprobs or ()))
+        logprobs = [self._texts.described(one) for one in drawn if not one.is_end]
         self._open_as(MessageItem).add(piece.text, logprobs)
 
     def _call(self, delta: ToolCallDelta) -> None:

@@ -7,11 +7,12 @@
     embed       {embeddings, usage}
 
 `seq` counts from 1. `index` is of `n` > 1 and not 0. A logprob is [token_id, logprob, top], `top`
-a list of [token_id, logprob]; `top_logprobs` has such a list for each token. `choices` are the
-others of `n` > 1, as the first is. A tool call is {id, name, arguments, raw, text?, is_cut?}, its
-arguments a JSON text and `text` the arguments as they were written; of a delta {index, id?, name?,
-arguments?, call?, note?}. Numbers come back bit for bit. The functions that read raise
-ProtocolError and nothing else.
+a list of [token_id, logprob], and has `true` at its end if the token is an end token.
+`top_logprobs` has such a list for each token. `choices` are the others of `n` > 1, as the first
+is. A tool call is {id, name, arguments, raw, text?, is_cut?}, its arguments a JSON text and `text`
+the arguments as they were written; of a delta {index, id?, name?, arguments?, call?, note?}.
+Numbers come back bit for bit. The functions that read raise ProtocolError and
+nothing else.
 """
 
 from __future__ import annotations
@@ -257,7 +258,9 @@ def _finish_reason(said: Mapping[str, Any]) -> FinishReason:
 
 
 def _logprobs_to_wire(logprobs: Sequence[TokenLogprob]) -> list[Any]:
-    return [[one.token_id, one.logprob, one.top] for one in logprobs]
+    return [
+        [one.token_id, one.logprob, one.top, *((True,) if one.is_end else ())] for one in logprobs
+    ]
 
 
 def _logprobs_from_wire(wire: object) -> tuple[TokenLogprob, ...] | None:
@@ -267,9 +270,10 @@ def _logprobs_from_wire(wire: object) -> tuple[TokenLogprob, ...] | None:
     for i, one in enumerate(ANSWERED.items(wire, "logprobs")):
         name = f"logprobs[{i}]"
         said = ANSWERED.items(one, name)
-        if len(said) != 3:
-            raise ANSWERED.bad(name, one, "[token_id, logprob, top]")
-        made.append(TokenLogprob(*_likely(said[:2], name), _top_from_wire(said[2], name)))
+        if len(said) != 3 and list(said[3:]) != [True]:
+            raise ANSWERED.bad(name, one, "[token_id, logprob, top], and true for an end token")
+        top = _top_from_wire(said[2], name)
+        made.append(TokenLogprob(*_likely(said[:2], name), top, len(said) == 4))
     return tuple(made)
 
 

@@ -124,6 +124,9 @@ def test_log_probabilities_come_without_a_text_too() -> None:
     (choice,) = chunk["choices"]
     assert choice["delta"] == {}
     assert choice["logprobs"]["content"] == [4]
+    end = Piece("", (5,), (TokenLogprob(5, -1.0, (), is_end=True),), "stop")
+    (chunk,) = chunks_of([end], Texts(), {0}, HEAD)  # type: ignore[arg-type]
+    assert chunk["choices"][0]["logprobs"] is None
     assert chunks_of([Piece("", (), ())], Texts(), {0}, HEAD) == []  # type: ignore[arg-type]
 
 

@@ -80,7 +80,8 @@ async def test_chats_whole_and_in_pieces(client: openai.AsyncOpenAI, batcher: Ba
         assert choice.finish_reason == own.finish_reason
         assert choice.logprobs is not None
         told = choice.logprobs.content or []
-        assert [one.logprob for one in told] == [one.logprob for one in own.logprobs or ()]
+        drawn = [one.logprob for one in own.logprobs or () if not one.is_end]
+        assert [one.logprob for one in told] == drawn
         assert all(len(one.top_logprobs) == 2 for one in told)
         assert "".join(one.token for one in told).startswith(own.text)
     stream = await client.chat.completions.create(
@@ -203,6 +204,57 @@ async def test_values_are_parsed(client: openai.AsyncOpenAI) -> None:
     message: Any = thought.choices[0].message
     assert message.reasoning_content
     assert message.content is not None
+
+
+async def test_an_end_token_has_no_log_probability(
+    http: httpx.AsyncClient, batcher: Batcher
+) -> None:
+    """It is no part of the text, in contrast to the last token of a stop text."""
+    body: dict[str, Any] = {"max_tokens": 9, "temperature": 0}
+    chat, whole = await batcher.chat(ASK, **body), await batcher.generate("A fox", **body)
+    for path, asked, own in (
+        ("/v1/chat/completions", {"messages": ASK, "logprobs": True}, chat),
+        ("/v1/completions", {"prompt": "A fox", "logprobs": 0}, whole),
+        ("/v1/completions", {"prompt": "A fox", "logprobs": 0, "echo": True}, whole),
+        ("/v1/responses", {"input": ASK, "include": ["message.output_text.logprobs"]}, chat),
+    ):
+        end = next(i for i in range(3, 9) if own.token_ids[i] not in own.token_ids[:i])
+        asked = {**body, **asked, "stop_token_ids": [own.token_ids[end]]}
+        found = (await http.post(path, json=asked)).json()
+        streamed = (await http.post(path, json={**asked, "stream": True})).text
+        read = [
+            json.loads(line[6:]) for line in streamed.splitlines() if line.startswith("data: {")
+        ]
+        if "responses" in path:
+            (item,) = found["output"]
+            (part,) = item["content"]
+            deltas = [one for one in read if one["type"] == "response.output_text.delta"]
+            told = part["logprobs"]
+            assert [entry for one in deltas for entry in one["logprobs"]] == told
+            assert "".join(entry["token"] for entry in told) == part["text"]
+        elif "chat" in path:
+            (choice,) = found["choices"]
+            told = choice["logprobs"]["content"]
+            parts = [one["choices"][0]["logprobs"] for one in read]
+            assert [entry for part in parts if part for entry in part["content"]] == told
+            assert "".join(entry["token"] for entry in told) == choice["message"]["content"]
+        else:
+            (choice,) = found["choices"]
+            told = choice["logprobs"]["tokens"]
+            parts = [one["choices"][0]["logprobs"] for one in read]
+            assert [token for part in parts for token in part["tokens"]] == told
+            assert len(choice["logprobs"]["text_offset"]) == len(told)
+            if "echo" in asked:  # clients that score prompts cut one entry per generated token
+                told = told[len(await batcher.tokenize("A fox")) : -1]
+                assert "A fox" + "".join(told) == choice["text"]
+            else:
+                assert "".join(told) == choice["text"]
+        assert len(told) == end, path
+    stop = await batcher.generate("A fox", **body, stop=whole.text[3:6], logprobs=0)
+    assert stop.finish_reason == "stop"
+    asked = {**body, "prompt": "A fox", "logprobs": 0, "stop": whole.text[3:6]}
+    (choice,) = (await http.post("/v1/completions", json=asked)).json()["choices"]
+    assert len(choice["logprobs"]["tokens"]) == len(stop.token_ids)
 
 
 async def test_completions_of_several_prompts(client: openai.AsyncOpenAI, batcher: Batcher) -> None:

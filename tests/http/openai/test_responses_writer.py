@@ -188,6 +188,11 @@ def test_log_probabilities_are_those_of_the_texts_tokens() -> None:
             {"token": "7", "logprob": -1.0, "bytes": [55]},
         ],
     }
+    held = (TokenLogprob(9, -0.5, is_end=True),)  # it comes with text that was held back
+    last = [piece(logprobs=logprob(1)), piece("xy", logprobs=held)]
+    assert [one["token"] for one in write([last])[0]["output"][0]["content"][0]["logprobs"]] == [
+        "1"
+    ]
     first = [piece(logprobs=logprob(1)), piece("x", logprobs=logprob(2))]
     assert [one["token"] for one in write([first])[0]["output"][0]["content"][0]["logprobs"]] == [
         *("1", "2")

@@ -149,6 +149,7 @@ def test_a_completion_with_anything_wrong_is_refused_or_read(
         ({"finish_reason": "bored"}, "finish_reason is 'bored'; it must be one of stop"),
         ({"usage": {}}, "usage.prompt_tokens is None"),
         ({"logprobs": [[1, 2.0]]}, r"logprobs\[0\] is \[1, 2.0\]"),
+        ({"logprobs": [[1, 2.0, [], False]]}, r"logprobs\[0\] is .*, and true for an end token"),
     ],
 )
 def test_what_is_wrong_with_an_answer_is_named(change: dict[str, Any], message: str) -> None:

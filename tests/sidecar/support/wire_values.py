@@ -118,7 +118,8 @@ TOP_LOGPROBS: Final = st.lists(st.tuples(st.integers(0, 2**31 - 1), LOGPROBS), m
     tuple
 )
 TOKEN_LOGPROBS: Final = st.none() | st.lists(
-    st.builds(TokenLogprob, st.integers(0, 2**31 - 1), LOGPROBS, TOP_LOGPROBS), max_size=4
+    st.builds(TokenLogprob, st.integers(0, 2**31 - 1), LOGPROBS, TOP_LOGPROBS, st.booleans()),
+    max_size=4,
 ).map(tuple)
 ENDS: Final = st.sampled_from(get_args(FinishReason))
 ARGUMENTS: Final = st.dictionaries(
