@@ -104,6 +104,8 @@ class Stream(ClosablePieces):
         try:
             if self._request_ids is None and not self._closed:
                 self._request_ids = await self._submit(reply)
+                if self._closed and not reply.ended:  # by `close` while it was submitted
+                    self._cancel(self._request_ids)
             while not (reply.pieces or reply.ended or self._closed):
                 await reply.wait()
             if self._closed:

@@ -54,6 +54,23 @@ async def test_each_piece_comes_with_its_token_as_soon_as_that_is_drawn() -> Non
             assert len((await next_piece).token_ids) == 1
 
 
+async def test_a_stream_that_is_closed_while_it_is_submitted_is_cancelled() -> None:
+    may_go, cancelled = asyncio.Event(), list[range]()
+
+    async def submit(reply: object) -> range:
+        await may_go.wait()
+        return range(7, 8)
+
+    stream = Stream(submit, cancelled.append)
+    reading = asyncio.create_task(anext(stream, None))
+    await asyncio.sleep(0)
+    stream.close()
+    assert cancelled == []  # it has no id yet
+    may_go.set()
+    assert await reading is None
+    assert cancelled == [range(7, 8)]
+
+
 async def test_text_is_whole_characters_only() -> None:
     async with fake_batcher() as batcher:
         stream = batcher.stream(PROMPT, max_tokens=500, ignore_eos=True)

@@ -64,7 +64,10 @@ FIELDS = {
     ),
     "/v1/embeddings": ({"input": "Hi"}, "input model encoding_format dimensions pooling"),
     "/v1/score": ({"text_1": "a", "text_2": "b"}, "text_1 text_2 queries documents model"),
-    "/v1/rerank": ({"query": "a", "documents": ["b"]}, "query documents top_n model"),
+    "/v1/rerank": (
+        {"query": "a", "documents": ["b"]},
+        "query documents top_n max_tokens_per_doc return_documents model",
+    ),
     "/tokenize": ({"prompt": "Hi"}, "prompt messages model add_special_tokens"),
     "/detokenize": ({"tokens": [72]}, "tokens model"),
 }

@@ -17,6 +17,7 @@ from .embeddings import (
     embeddings_json,
     pairs_body,
     ranked_body,
+    read_document_truncation,
     read_embeddings,
     read_pairs,
     read_rank,
@@ -61,9 +62,12 @@ async def rerank(context: Context, request: Request) -> Any:
     name, batcher = context.models.find(body.get("model"))
     query, documents, top = read_rank(body)
     with_documents = read_flag(body, "return_documents", True)
-    options = {**read_truncation(body), **context.options(request)}
-    with fields_named(lambda: text_names({"query": query, "documents": documents})):
-        made = await unless_gone(request, batcher.embed([query, *documents], **options))
+    of_query, of_documents = read_truncation(body), read_document_truncation(body)
+    options = context.options(request)
+    with fields_named(lambda: {"texts[0]": "query", "prompt": "query"}):
+        made = await unless_gone(request, batcher.embed([query], **of_query, **options))
+    with fields_named(lambda: text_names({"documents": documents})):
+        made += await unless_gone(request, batcher.embed(documents, **of_documents, **options))
     scores = similarities([made[0]] * len(documents), made[1:])
     head = context.head("rerank", "list", name)
     ranked = ranked_body(documents, scores, top, made, head, with_documents=with_documents)

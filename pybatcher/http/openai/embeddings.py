@@ -18,6 +18,7 @@ __all__ = [
     "embeddings_json",
     "pairs_body",
     "ranked_body",
+    "read_document_truncation",
     "read_embeddings",
     "read_pairs",
     "read_rank",
@@ -62,6 +63,20 @@ def read_truncation(body: Mapping[str, Any]) -> dict[str, Any]:
     if most is not None:
         return {"truncate": True if most == -1 else most}
     return {} if cuts is None else {"truncate": cuts}
+
+
+def read_document_truncation(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the option `truncate` of `embed` for the documents of a ranking.
+
+    Long documents are cut by default, as in Cohere's API, so that one of them does not fail the
+    others. `max_tokens_per_doc` is the most tokens of each.
+    """
+    most = body.get("max_tokens_per_doc")
+    if most is None:
+        return {"truncate": True, **read_truncation(body)}
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        raise bad("max_tokens_per_doc", most, "a whole number, 1 or more")
+    return {"truncate": most}
 
 
 def embeddings_body(
