@@ -42,7 +42,6 @@ ELSEWHERE = {
     # A part of what metadata describe.
     "loading/parts/gguf_rope.py": "loading/parts/test_gguf_llama.py",
     # Handlers and what they share, asked by OpenAI's own client.
-    "http/openai/embedding_routes.py": "http/openai/test_openai_routes.py",
     "http/openai/tokenizer_routes.py": "http/openai/test_openai_routes.py",
     # What only Ray calls.
     "ray/handle_replicas.py": "suites/ray/test_replicas.py",
