@@ -102,6 +102,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """Return the public names, for shells and editors that complete them."""
+    return sorted([*__all__, "__version__"])
+
+
 def __getattr__(name: str) -> object:
     """Import a public name on first access.
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import override
+from typing_extensions import Unpack, override
 
 from .calls.any_batcher import AnyBatcher
 from .calls.prefix_info import Prefixes
@@ -22,7 +22,8 @@ from .calls.telemetry import Handler, Telemetry
 from .calls.threads.calls import BlockingCalls, ThreadsafeBatcher
 from .errors import EngineFailedError
 from .errors.checks import OPTION, short
-from .params.config import check_path, split_options
+from .params.batcher_options import BatcherOptions
+from .params.config import check_path, lists_options, split_options
 from .serving.runtime import CheckpointOpener, Opener, Runtime, open_torch_module
 from .serving.service import Service
 from .serving.system_prompt import check_system_prompt
@@ -62,6 +63,7 @@ class Batcher(AnyBatcher):
     _own_name = "batcher"
     _name = "an open module"
 
+    @lists_options
     def __init__(
         self,
         model: str | os.PathLike[str] | None = None,
@@ -69,7 +71,7 @@ class Batcher(AnyBatcher):
         system_prompt: str | None = None,
         progress: Progress | None = None,
         on_failure: Callable[[EngineFailedError], object] | None = None,
-        **options: Any,
+        **options: Unpack[BatcherOptions],
     ) -> None:
         path = None if model is None else check_path("model", model, "a path or a name, or None")
         self._name = "the shipped model" if path is None else short(path)
@@ -79,13 +81,14 @@ class Batcher(AnyBatcher):
         self._configure(opener, system_prompt, options, on_failure=on_failure)
 
     @classmethod
+    @lists_options
     def from_torch(
         cls,
         module: Any,
         tokenizer: Any = None,
         *,
         system_prompt: str | None = None,
-        **options: Any,
+        **options: Unpack[BatcherOptions],
     ) -> Self:
         """Make a batcher over a transformers module that is loaded in this process.
 
@@ -116,9 +119,7 @@ class Batcher(AnyBatcher):
         on_failure: Callable[[EngineFailedError], object] | None = None,
     ) -> None:
         super().__init__()
-        self._engine_config, self._scheduler_config, self._supervision = split_options(
-            dict(options)
-        )
+        self._engine_config, self._scheduler_config, self._supervision = split_options(options)
         self._system_prompt = check_system_prompt(system_prompt)
         self._opener = opener
         self._clock = clock
@@ -237,24 +238,35 @@ class BlockingBatcher(BlockingCalls[Batcher]):
 
     _own_name = "batcher"
 
+    @lists_options
     def __init__(
         self,
         model: str | os.PathLike[str] | None = None,
         *,
         system_prompt: str | None = None,
         progress: Progress | None = None,
-        **options: Any,
+        on_failure: Callable[[EngineFailedError], object] | None = None,
+        **options: Unpack[BatcherOptions],
     ) -> None:
-        self._configure(Batcher(model, system_prompt=system_prompt, progress=progress, **options))
+        self._configure(
+            Batcher(
+                model,
+                system_prompt=system_prompt,
+                progress=progress,
+                on_failure=on_failure,
+                **options,
+            )
+        )
 
     @classmethod
+    @lists_options
     def from_torch(
         cls,
         module: Any,
         tokenizer: Any = None,
         *,
         system_prompt: str | None = None,
-        **options: Any,
+        **options: Unpack[BatcherOptions],
     ) -> Self:
         """Make a batcher over a transformers module that is loaded in this process.
 

@@ -11,6 +11,7 @@ from ..errors import InvalidRequestError
 from ..errors.checks import LONGEST_NAME, REQUEST, plain_int, short, type_name
 from ..params import MAX_LOGPROBS, SamplingParams
 from ..scheduling import Pooling
+from .options import check_known
 
 __all__ = [
     "are_lists",
@@ -48,12 +49,7 @@ def merge_params(
             "SamplingParams or None",
             field="params",
         )
-    for name in sampling:
-        if name not in _SAMPLING:
-            listed = ", ".join(sorted(_SAMPLING))
-            raise InvalidRequestError(
-                f"unknown sampling parameter {short(name)}; there are: {listed}"
-            )
+    check_known(sampling, _SAMPLING)
     if params is None:
         params = SamplingParams(**sampling)
     elif sampling:

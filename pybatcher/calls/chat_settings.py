@@ -10,6 +10,7 @@ from ..errors import InvalidRequestError
 from ..errors.checks import REQUEST, short
 from ..text.plain_values import PlainReader
 from .arguments import is_chat
+from .options import check_known
 
 __all__ = ["CHAT_OPTIONS", "ChatSettings", "settings_of"]
 
@@ -74,8 +75,7 @@ def settings_of(content: object, options: Mapping[str, Any]) -> ChatSettings | N
     if is_chat(content):
         own = dict(options)
         chat = ChatSettings.take(own)
-        if own:
-            raise InvalidRequestError(f"unknown option {short(next(iter(own)))} of `tokenize`")
+        check_known(own, CHAT_OPTIONS)
         return chat
     if options:
         raise InvalidRequestError(

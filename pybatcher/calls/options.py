@@ -6,11 +6,10 @@ The asynchronous, the blocking and the threadsafe methods take the same keywords
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypedDict
 
-from ..errors import InvalidRequestError
-from ..errors.checks import short
+from ..params.unknown_names import unknown_argument
 from ..scheduling import Pooling
 
 __all__ = [
@@ -24,6 +23,7 @@ __all__ = [
     "ScoreOptions",
     "TemplateOptions",
     "TokenizeOptions",
+    "check_known",
     "check_names",
 ]
 
@@ -126,8 +126,21 @@ class PrefixOptions(TypedDict, total=False):
 
 def check_names(options: Mapping[str, Any], kind: Any) -> None:
     """Raise InvalidRequestError for a keyword that `kind`, a `TypedDict`, does not have."""
-    known = kind.__optional_keys__
+    check_known(options, kind.__optional_keys__)
+
+
+def check_known(options: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise InvalidRequestError for a keyword that is not in `known`."""
     for name in options:
         if name not in known:
-            listed = ", ".join(sorted(known))
-            raise InvalidRequestError(f"unknown option {short(name)}; there are: {listed}")
+            raise unknown_argument(name, known, _OF_CALLS)
+
+
+_OF_CALLS: Mapping[str, frozenset[str]] = {
+    "generate": CompleteOptions.__optional_keys__,
+    "chat": ChatOptions.__optional_keys__,
+    "tokenize": TokenizeOptions.__optional_keys__,
+    "score": ScoreOptions.__optional_keys__,
+    "embed": EmbedOptions.__optional_keys__,
+    "add_prefix": PrefixOptions.__optional_keys__,
+}

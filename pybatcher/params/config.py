@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from pathlib import PurePath
-from typing import Any, Literal
+from inspect import Parameter, signature
+from typing import Any, TypeVar
 
 from ..errors import ConfigError
 from ..errors.checks import OPTION, plain_text, short
+from .batcher_options import BlockSize, CachePlace, ContextSize
+from .unknown_names import unknown_option
 
 __all__ = [
     "BLOCK_SIZE",
@@ -25,12 +28,9 @@ __all__ = [
     "check_int",
     "check_number",
     "check_path",
+    "lists_options",
     "split_options",
 ]
-
-CachePlace = str | PurePath | bool | None
-ContextSize = int | Literal["auto"]
-BlockSize = int | Literal["auto"]
 
 _DTYPES = ("auto", "f32", "bf16", "int8", "int4", "q4_k_m", "q5_k_m", "q6_k")
 _KV_DTYPES = ("auto", "f32", "bf16", "f16", "int8")
@@ -195,20 +195,19 @@ class SupervisionConfig:
 
 
 def split_options(
-    options: dict[str, Any],
+    options: Mapping[str, Any],
 ) -> tuple[EngineConfig, SchedulerConfig, SupervisionConfig]:
     """Make the three configurations from one dict of options by name.
 
     `n_ubatch` is at most `n_batch`: without its own value it takes `n_batch`'s if that is smaller,
         and a larger value is reduced with a warning. Raises ConfigError for a bad value, and for an
-        unknown name, with the list of known names.
+        unknown name, with the nearest name and the list of all.
     """
     names = {kind: {f.name for f in fields(kind)} for kind in _CONFIGS}
     known = set().union(*names.values())
     for name in options:
         if name not in known:
-            listed = ", ".join(sorted(known))
-            raise ConfigError(f"unknown option {name!r}; the options are: {listed}")
+            raise unknown_option(name, known)
     given = {kind: {k: v for k, v in options.items() if k in names[kind]} for kind in _CONFIGS}
     scheduler = SchedulerConfig(**given[SchedulerConfig])
     engine_options = given[EngineConfig]
@@ -229,6 +228,25 @@ _CONFIGS: tuple[type[EngineConfig | SchedulerConfig | SupervisionConfig], ...] =
     SchedulerConfig,
     SupervisionConfig,
 )
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def lists_options(function: _Function) -> _Function:
+    """Give a function with `**options` a signature that lists the options and their defaults.
+
+    For `help`, and for shells and notebooks that complete arguments.
+    """
+    shown = signature(function)
+    own = [p for p in shown.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+    options = [
+        Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type)
+        for kind in _CONFIGS
+        for one in fields(kind)
+    ]
+    object.__setattr__(function, "__signature__", shown.replace(parameters=[*own, *options]))
+    return function
 
 
 def bad_value(name: str, value: object, wanted: str) -> ConfigError:

@@ -6,9 +6,12 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from typing_extensions import Unpack
+
 from ..errors import ConfigError
 from ..errors.checks import OPTION, short
 from ..errors.distribution import install_extra
+from ..params.batcher_options import BatcherOptions
 from ..params.config import check_path, split_options
 from .handle_replicas import HandleReplicas
 from .ranking import IMBALANCE
@@ -20,6 +23,12 @@ __all__ = ["batcher", "deployment"]
 _REPORT_PERIOD = 1.0  # seconds between the reports of a replica to its routers
 _SPARE = 64  # places above that limit, for questions that need no room in a batch
 _MOST_REPLICAS = 100_000
+
+
+class ReplicaOptions(BatcherOptions, total=False):
+    """The options of `Batcher` that a deployment takes."""
+
+    system_prompt: str | None
 
 
 def deployment(
@@ -36,7 +45,7 @@ def deployment(
     num_ingresses: int = 1,
     served_model_name: str | None = None,
     api_keys: Collection[str] | None = None,
-    **options: Any,
+    **options: Unpack[ReplicaOptions],
 ) -> Any:
     """Return an application of Ray Serve: batchers, with the HTTP application before them.
 

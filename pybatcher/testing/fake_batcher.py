@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+
+from typing_extensions import Unpack
 
 from ..batcher import Batcher
 from ..errors import EngineFailedError
-from ..params.config import EngineConfig
+from ..params.batcher_options import BatcherOptions
+from ..params.config import EngineConfig, lists_options
 from ..serving.engine_executor import StepEngine
 from ..serving.runtime import Runtime
 from ..serving.system_prompt import SHARED_PREFIXES
@@ -19,6 +21,7 @@ from .fake_engine import FakeEngine
 __all__ = ["fake_batcher"]
 
 
+@lists_options
 def fake_batcher(
     engine: StepEngine | None = None,
     *,
@@ -27,7 +30,7 @@ def fake_batcher(
     system_prompt: str | None = None,
     clock: Callable[[], float] = time.monotonic,
     on_failure: Callable[[EngineFailedError], object] | None = None,
-    **options: Any,
+    **options: Unpack[BatcherOptions],
 ) -> Batcher:
     """Make a `Batcher` that needs no model and no compiled engine.
 

@@ -33,7 +33,10 @@ BAD_ARGUMENTS = [
     ({"max_tokens": -1}, "max_tokens is -1"),
     ({"max_tokens": True}, "max_tokens is True"),
     ({"temperature": math.nan}, "temperature is nan"),
-    ({"max_token": 5}, "unknown option 'max_token'; there are: choices, .*output, .*timeout"),
+    (
+        {"max_token": 5},
+        r"unknown option 'max_token': did you mean max_tokens\? There are: .*output, .*timeout",
+    ),
     ({"params": {"max_tokens": 5}}, "params is .*of type dict"),
     ({"stop_token_ids": [258]}, "stop_token_ids names token 258; .* from 0 to 257"),
     ({"logit_bias": {300: 1.0}}, "logit_bias names token 300"),
@@ -68,7 +71,7 @@ MISSPELT = {
     ),
     "embed": (
         lambda b, o: b.embed(PROMPT, **o),
-        "namespace, pooling, priority, timeout, trace_headers$",
+        "namespace, pooling, priority, timeout, trace_headers, truncate$",
     ),
     "add_prefix": (lambda b, o: b.add_prefix(PROMPT, **o), "name, namespace$"),
 }
@@ -77,7 +80,7 @@ MISSPELT = {
 @pytest.mark.parametrize("call", MISSPELT)
 async def test_a_misspelt_keyword_is_told_with_those_that_there_are(call: str) -> None:
     ask, listed = MISSPELT[call]
-    message = rf"unknown option 'poling'; there are: .*{listed}"
+    message = rf"unknown option 'poling'.*here are: .*{listed}"
     async with fake_batcher() as batcher:
         with pytest.raises(InvalidRequestError, match=message):
             await ask(batcher, {"poling": 1})

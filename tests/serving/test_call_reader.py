@@ -72,7 +72,9 @@ def test_keywords_win_over_params() -> None:
     assert reader().params(call(params=params, sampling={"max_tokens": 9})) == SamplingParams(
         max_tokens=9, top_k=3
     )
-    with pytest.raises(InvalidRequestError, match="unknown sampling parameter 'max_tokes'"):
+    with pytest.raises(
+        InvalidRequestError, match="unknown option 'max_tokes': did you mean max_tokens"
+    ):
         reader().params(call(sampling={"max_tokes": 3}))
     with pytest.raises(InvalidRequestError, match="stop_token_ids names token 9999"):
         reader().params(call(sampling={"stop_token_ids": [9999]}))

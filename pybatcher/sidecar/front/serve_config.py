@@ -25,6 +25,7 @@ from ...params.config import (
     check_int,
     check_number,
 )
+from ...params.unknown_names import unknown_option
 from ...serving.system_prompt import check_system_prompt
 from .named_models import check_models
 from .tcp import read_address
@@ -261,8 +262,7 @@ def _flat(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 def _add(options: dict[str, Any], name: str, value: object) -> None:
     if name not in _OWNERS and name not in _MODEL_KEYS:
-        known = ", ".join([*_MODEL_KEYS, *sorted(_OWNERS)])
-        raise ConfigError(f"unknown option {name!r}; the options are: {known}")
+        raise unknown_option(name, {*_MODEL_KEYS, *_OWNERS})
     if name in options:
         raise ConfigError(f"{name} is there twice: at the top and in [{_OWNERS[name]}]")
     options[name] = value

@@ -26,11 +26,11 @@ from ...calls.arguments import (
 )
 from ...calls.call import CallOptions, Question
 from ...calls.chat_settings import CHAT_OPTIONS
+from ...calls.options import check_known
 from ...calls.prefix_info import Prefixes, PrefixInfo, check_prefix_name
 from ...errors import InvalidRequestError
 from .wire_calls import (
     RequestId,
-    check_known,
     read_content,
     read_opts,
     read_params,

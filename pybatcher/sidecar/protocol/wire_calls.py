@@ -23,16 +23,16 @@ from ...calls.arguments import (
 )
 from ...calls.call import Call, CallOptions
 from ...calls.chat_settings import CHAT_OPTIONS, ChatSettings
+from ...calls.options import check_known
 from ...calls.trace_headers import check_trace_headers
 from ...errors import InvalidRequestError
 from ...params import SamplingParams
 from .tenant import read_tenant
-from .wire_fields import ASKED, short
+from .wire_fields import ASKED
 
 __all__ = [
     "RequestId",
     "WireCall",
-    "check_known",
     "read_call",
     "read_content",
     "read_opts",
@@ -246,11 +246,3 @@ def _write_sampling(name: str, value: Any) -> Any:
     if name in ("stop_token_ids", "choices", "of_model"):
         return list(value)
     return str(value) if name == "json_schema" else value
-
-
-def check_known(opts: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Raise InvalidRequestError for an unknown option, with the list of known ones."""
-    for name in opts:
-        if name not in known:
-            listed = ", ".join(sorted(known)) or "none"
-            raise InvalidRequestError(f"unknown option {short(name)}; there are: {listed}")

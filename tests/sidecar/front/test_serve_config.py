@@ -195,8 +195,8 @@ def test_the_home_directory_can_be_named(file: Path, monkeypatch: pytest.MonkeyP
 
 def test_an_unknown_key_is_named_beside_the_known_ones(file: Path) -> None:
     said = refusal(file, "n_ctxx = 3")
-    assert "unknown option 'n_ctxx'" in said
-    known = said.partition("the options are: ")[2].split(", ")
+    assert "unknown option 'n_ctxx': did you mean n_ctx? The options are: " in said
+    known = said.partition(" The options are: ")[2].split(", ")
     expected = {field.name for kind in CLASSES for field in fields(kind)}
     assert set(known) == expected | {"model", "models", "system_prompt", "system_prompt_file"}
     assert "unknown option 'n_ctxx'" in refusal(file, "[engine]\nn_ctxx = 3")

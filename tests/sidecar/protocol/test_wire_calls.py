@@ -91,7 +91,7 @@ def test_token_ids_of_any_kind_are_written_as_a_list() -> None:
         ({"content": [{"role": object}], "chat": ChatSettings()}, "messages[0].role is"),
         ({"content": [{"n": 2**64}], "chat": ChatSettings()}, "messages[0].n is"),
         ({"sampling": {"stop": "\udc80"}}, "stop is"),
-        ({"sampling": {"tempo": 1}}, "unknown sampling parameter 'tempo'"),
+        ({"sampling": {"tempo": 1}}, "unknown option 'tempo'"),
         ({"params": 3}, "params is 3"),
         ({"priority": 2**70}, "priority is"),
         ({"timeout": 0}, "timeout is 0"),

@@ -1,0 +1,47 @@
+"""`BatcherOptions`: the options of a batcher as a `TypedDict`, for editors and type checkers."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Literal, TypedDict
+
+__all__ = ["BatcherOptions", "BlockSize", "CachePlace", "ContextSize"]
+
+CachePlace = str | PurePath | bool | None
+ContextSize = int | Literal["auto"]
+BlockSize = int | Literal["auto"]
+
+
+class BatcherOptions(TypedDict, total=False):
+    """The fields of `EngineConfig`, `SchedulerConfig` and `SupervisionConfig`, documented there."""
+
+    dtype: str
+    kv_dtype: str
+    device: str
+    n_ctx: ContextSize
+    n_parallel: int
+    n_ubatch: int
+    n_threads: int
+    block_size: BlockSize
+    weights_cache: CachePlace
+
+    n_batch: int
+    batch_size: int
+    batch_timeout: float
+    max_prefill_tokens: int
+    long_prefill_token_threshold: int
+    max_num_partial_prefills: int
+    itl_target: float | None
+    dynamic_chunking: bool
+    watermark: float
+    output_reserve: int
+    victim_policy: str
+    priority_aging: float
+    max_prefixes: int
+    max_draft_tokens: int
+    max_queue_requests: int
+    max_queue_tokens: int
+
+    max_restarts: int
+    restart_window: float
+    step_timeout: float | None
