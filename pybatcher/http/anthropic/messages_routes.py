@@ -39,6 +39,7 @@ async def messages(context: Context, request: Request) -> Any:
     body = await context.body(request)
     name, batcher = context.models.find(body.get("model"))
     asked = read_request(body, request.headers.get("anthropic-beta", ""))
+    del body  # its unknown fields can be large
     with fields_named(lambda: {**_NAMES, **asked.names}):
         return await _answer(context, request, name, batcher, asked)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,13 @@ class BodyRoom:
 
     The first 64 KiB of each body do not count. Their number is bounded by the number of
     connections, and a small request is not refused because others are large.
+
+    parsing: held while a large body is parsed. The JSON parser holds the GIL, so that many bodies
+        at one time would keep the event loop from running.
     """
 
     def __init__(self, most: int) -> None:
+        self.parsing = asyncio.Lock()
         self._most = most
         self._n_taken = 0
 

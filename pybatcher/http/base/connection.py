@@ -44,7 +44,11 @@ async def read_body(request: Request, most: int, room: BodyRoom) -> dict[str, An
             data = await asyncio.to_thread(_decoded, data, coding, most)
             taken.take(len(data))
         try:
-            body = _parsed(data) if len(data) <= _SMALL else await asyncio.to_thread(_parsed, data)
+            if len(data) <= _SMALL:
+                body = _parsed(data)
+            else:
+                async with room.parsing:
+                    body = await asyncio.to_thread(_parsed, data)
         except (ValueError, RecursionError) as error:
             raise HttpError(400, f"the body is no JSON: {error}", code="invalid_json") from None
     if not isinstance(body, dict):

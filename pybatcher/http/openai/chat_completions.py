@@ -28,7 +28,7 @@ __all__ = [
     "ChatAsked",
     "RunningUsage",
     "by_sample",
-    "chat_completion",
+    "choices_of",
     "chunks_of",
     "finish_reason_of",
     "joined_logprobs",
@@ -149,18 +149,15 @@ def _part(part: object, where: str) -> str:
     return read_text(part.get(field), f"{where}.{field}")
 
 
-def chat_completion(made: Completion, texts: TokenTexts, head: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of a response, which begins with `head`."""
-    choices = [
-        {
+def choices_of(made: Completion, texts: TokenTexts) -> Iterator[dict[str, Any]]:
+    """Yield the choices of a response."""
+    for i, choice in enumerate(made.choices):
+        yield {
             "index": i,
             "message": _answer(choice),
             "logprobs": _logprobs(choice.logprobs, texts),
             "finish_reason": finish_reason_of(choice.finish_reason),
         }
-        for i, choice in enumerate(made.choices)
-    ]
-    return {**head, "choices": choices, "usage": usage_body(made.usage)}
 
 
 def _answer(made: Completion) -> dict[str, Any]:

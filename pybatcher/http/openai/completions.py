@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from .chat_completions import by_sample, finish_reason_of, joined_logprobs, usag
 __all__ = [
     "CompletionAsked",
     "EchoedPrompt",
-    "completion_body",
+    "completion_choices",
     "completion_chunks",
     "echo_chunks",
     "read_completion",
@@ -27,7 +27,7 @@ EchoedPrompt = tuple[str, Sequence[int]]
 """A prompt at the beginning of an answer: its text and its token ids."""
 
 _DEFAULT_TOKENS = 16
-_MOST_PROMPTS = 2048
+_MOST_PROMPTS = 2048  # also with n outputs each
 _MOST_LOGPROBS = 20
 
 
@@ -84,6 +84,11 @@ def read_completion(body: Mapping[str, Any]) -> CompletionAsked:
     echo = read_flag(body, "echo", False)
     special = read_flag(body, "add_special_tokens", True)
     prompts = _prompts(body.get("prompt"))
+    n = options.get("n")
+    if type(n) is int and len(prompts) > 1 and len(prompts) * n > _MOST_PROMPTS:
+        told = f"n is {n}, for each of {len(prompts)} prompts; a request can have at most "
+        told += f"{_MOST_PROMPTS} outputs: send fewer prompts, or lower n"
+        raise HttpError(400, told, code="invalid_value", param="n")
     return CompletionAsked(prompts, options, echo, *streaming, special, renamed_fields(body))
 
 
@@ -104,33 +109,30 @@ def _prompts(prompt: object) -> list[Any]:
     return prompt
 
 
-def completion_body(
+def completion_choices(
     made: Sequence[Completion],
     prompts: Sequence[EchoedPrompt | None],
     texts: TokenTexts,
-    head: Mapping[str, Any],
     offsets: Sequence[list[int]] | None,
-) -> dict[str, Any]:
-    """Return the body of a response, with the choices of each prompt in turn.
+) -> Iterator[dict[str, Any]]:
+    """Yield the choices of a response, those of each prompt in turn.
 
     prompts: the echoed prompt of each answer; None: no echo. offsets: the text offsets of each
         choice's tokens; None: the response has no log-probabilities.
     """
-    choices: list[dict[str, Any]] = []
+    index = 0
     for one, before in zip(made, prompts, strict=True):
         for choice in one.choices:
             told = None
             if offsets is not None:
-                told = _logprobs(one, choice, before, texts, offsets[len(choices)])
-            choices.append(
-                {
-                    "index": len(choices),
-                    "text": ("" if before is None else before[0]) + choice.text,
-                    "logprobs": told,
-                    "finish_reason": finish_reason_of(choice.finish_reason),
-                }
-            )
-    return {**head, "choices": choices, "usage": usage_body(usage_of(made))}
+                told = _logprobs(one, choice, before, texts, offsets[index])
+            yield {
+                "index": index,
+                "text": ("" if before is None else before[0]) + choice.text,
+                "logprobs": told,
+                "finish_reason": finish_reason_of(choice.finish_reason),
+            }
+            index += 1
 
 
 def usage_of(made: Sequence[Completion]) -> Usage:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...calls.scores import Embedding
 from ..base.http_error import HttpError
+from ..base.list_response import list_json
 from ..base.sampling_fields import bad
 
 __all__ = [
@@ -103,17 +103,14 @@ def embeddings_json(
 
     Each vector is made and written by itself: on another thread, this holds the GIL for no longer.
     """
-    parts = []
-    for i, one in enumerate(made):
-        body = embeddings_body([one], model=model, as_base64=as_base64, dimensions=dimensions)
-        parts.append(_dumped({**body["data"][0], "index": i}))
+
+    def items() -> Iterator[dict[str, Any]]:
+        for i, one in enumerate(made):
+            body = embeddings_body([one], model=model, as_base64=as_base64, dimensions=dimensions)
+            yield {**body["data"][0], "index": i}
+
     head = {"object": "list", "data": [], "model": model, "usage": _usage(made)}
-    begin, end = _dumped(head).split('"data":[', 1)
-    return f'{begin}"data":[{",".join(parts)}{end}'.encode()
-
-
-def _dumped(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return list_json(head, "data", items())
 
 
 def read_pairs(body: Mapping[str, Any]) -> dict[str, Texts]:

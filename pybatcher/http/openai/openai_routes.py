@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from functools import partial
@@ -19,21 +19,23 @@ from ..base.connection import unless_gone
 from ..base.context import Context
 from ..base.event_stream import DONE, EventStream, event, steps_of
 from ..base.field_names import fields_named, named_error
+from ..base.list_response import list_response
 from ..base.token_texts import TokenTexts
 from .chat_completions import (
     ChatAsked,
     RunningUsage,
     by_sample,
-    chat_completion,
+    choices_of,
     chunks_of,
     joined_logprobs,
     read_chat,
+    usage_body,
     usage_chunk,
 )
 from .completions import (
     CompletionAsked,
     EchoedPrompt,
-    completion_body,
+    completion_choices,
     completion_chunks,
     echo_chunks,
     read_completion,
@@ -54,6 +56,7 @@ async def chat_completions(context: Context, request: Request) -> Any:
     body = await context.body(request)
     name, batcher = context.models.find(body.get("model"))
     asked = read_chat(body)
+    del body  # its unknown fields can be large
     with fields_named(lambda: asked.names):
         return await _chat(context, request, name, batcher, asked)
 
@@ -67,7 +70,9 @@ async def _chat(
         made = await unless_gone(request, batcher.chat(asked.messages, **options))
         await texts.learn_of(made)
         head = context.head("chatcmpl", "chat.completion", name)
-        return JSONResponse(chat_completion(made, texts, head))
+        n_values = _n_values([made], options)
+        whole = {**head, "choices": [], "usage": usage_body(made.usage)}
+        return await list_response(whole, "choices", choices_of(made, texts), n_values=n_values)
     n_prompt = None
     if asked.continuous_usage:
         asking = batcher.tokenize(asked.messages, **asked.template_options)
@@ -104,6 +109,7 @@ async def completions(context: Context, request: Request) -> Any:
     body = await context.body(request)
     name, batcher = context.models.find(body.get("model"))
     asked = read_completion(body)
+    del body  # its unknown fields can be large
     with fields_named(lambda: asked.names):
         return await _complete(context, request, name, batcher, asked)
 
@@ -138,19 +144,35 @@ async def _complete(
     if "logprobs" in options:
         await texts.learn(token for one in before if one is not None for token in one[1])
         for one in completed:
+            await asyncio.sleep(0)
             await texts.learn_of(one)
-        offsets = [
-            await offsets_of(
-                texts,
-                told_logprobs(choice, is_echo=asked.echo),
-                prompt,
-                one.prompt_logprobs is not None,
-            )
-            for one, prompt in zip(completed, before, strict=True)
-            for choice in one.choices
-        ]
+        offsets = []
+        for one, prompt in zip(completed, before, strict=True):
+            await asyncio.sleep(0)  # the prompts can be many and long
+            is_told = one.prompt_logprobs is not None
+            for choice in one.choices:
+                drawn = told_logprobs(choice, is_echo=asked.echo)
+                offsets += [await offsets_of(texts, drawn, prompt, is_told)]
     head = context.head("cmpl", "text_completion", name)
-    return JSONResponse(completion_body(completed, before, texts, head, offsets))
+    whole = {**head, "choices": [], "usage": usage_body(usage_of(completed))}
+    choices = completion_choices(completed, before, texts, offsets)
+    return await list_response(
+        whole, "choices", choices, n_values=_n_values(completed, options, before)
+    )
+
+
+def _n_values(
+    made: Sequence[Completion],
+    options: Mapping[str, Any],
+    before: Sequence[EchoedPrompt | None] = (),
+) -> int:
+    """Return about the number of values in the response of some completions."""
+    n_outputs = sum(len(one.choices) for one in made)
+    if "logprobs" not in options:
+        return 4 * n_outputs
+    n_tokens = sum(len(choice.token_ids) for one in made for choice in one.choices)
+    n_tokens += sum(0 if one is None else len(one[1]) for one in before)
+    return 4 * n_outputs + n_tokens * (4 + 2 * int(options["logprobs"]))
 
 
 async def _ids(

@@ -34,6 +34,7 @@ async def responses(context: Context, request: Request) -> Any:
     body = await context.body(request)
     name, batcher = context.models.find(body.get("model"))
     asked = read_response(body)
+    del body  # its unknown fields can be large
     try:
         return await _respond(context, request, name, batcher, asked)
     except PybatcherError as error:

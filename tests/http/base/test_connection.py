@@ -3,12 +3,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import gzip
+import time
 import zlib
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 
+from pybatcher.http.base import connection
 from pybatcher.http.base.body_room import BodyRoom
 from pybatcher.http.base.connection import ClientGoneError, read_body, unless_gone
 from pybatcher.http.base.http_error import HttpError
@@ -72,6 +74,23 @@ async def test_a_body_takes_room_until_it_is_parsed_or_given_up() -> None:
         with pytest.raises((HttpError, ClientGoneError)):
             await read_body(request(part(large, True), ends), 2**20, room)
         assert room.n_taken == 0
+
+
+async def test_large_bodies_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_now, most, parse = 0, 0, connection._parsed
+
+    def parsing(data: bytes) -> Any:
+        nonlocal n_now, most
+        n_now += 1
+        most = max(most, n_now)
+        time.sleep(0.01)
+        n_now -= 1
+        return parse(data)
+
+    monkeypatch.setattr(connection, "_parsed", parsing)
+    room, large = BodyRoom(2**24), b'{"a":"' + b"x" * 2**17 + b'"}'
+    await asyncio.gather(*(read_body(request(part(large)), 2**18, room) for _ in range(8)))
+    assert most == 1
 
 
 async def test_work_ends_with_its_client() -> None:

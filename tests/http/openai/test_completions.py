@@ -35,6 +35,7 @@ def test_what_a_body_asks_for() -> None:
         ({"prompt": "Hi", "logprobs": "1"}, "logprobs"),
         ({"prompt": "Hi", "suffix": "x"}, "suffix"),
         ({"prompt": "Hi", "best_of": 3}, "best_of"),
+        ({"prompt": ["Hi"] * 33, "n": 64}, "n"),
         ({"prompt": "Hi", "stream_options": 3}, "stream_options"),
     ],
 )
@@ -42,6 +43,12 @@ def test_what_is_refused(body: dict[str, Any], param: str) -> None:
     with pytest.raises(HttpError) as raised:
         read_completion(body)
     assert (raised.value.status, raised.value.param) == (400, param)
+
+
+def test_the_outputs_of_all_prompts_are_limited() -> None:
+    assert len(read_completion({"prompt": ["Hi"] * 32, "n": 64}).prompts) == 32
+    with pytest.raises(HttpError, match=r"n is 64, for each of 1000 prompts; .* at most 2048"):
+        read_completion({"prompt": ["Hi"] * 1000, "n": 64})
 
 
 def test_choices_of_a_prompt_follow_those_of_the_one_before() -> None:
