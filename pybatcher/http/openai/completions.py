@@ -10,7 +10,7 @@ from ...calls.completion import Completion, Piece, TokenLogprob, Usage
 from ..base.http_error import HttpError
 from ..base.sampling_fields import bad, read_flag, read_sampling, read_streaming, renamed_fields
 from ..base.token_texts import TokenTexts
-from .chat_completions import by_sample, finish_reason_of, joined_logprobs, usage_body
+from .chat_completions import by_sample, finish_reason_of, joined_logprobs
 
 __all__ = [
     "CompletionAsked",
