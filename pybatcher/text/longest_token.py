@@ -10,7 +10,7 @@ from .decoding import BYTE_ALPHABET
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
-__all__ = ["ANY_LENGTH", "longest_token"]
+__all__ = ["ANY_LENGTH", "definition_of", "longest_token"]
 
 ANY_LENGTH = 1024
 """The most bytes that one token is assumed to represent if a tokenizer sets no limit.
@@ -37,12 +37,20 @@ forms), and none is less than a third of the characters that it is composed of.
 
 def longest_token(backend: Backend) -> int:
     """Return a number of bytes that no token exceeds. Scans the whole vocabulary, so it is slow."""
-    settings = json.loads(backend.to_str())
+    settings = json.loads(definition_of(backend))
     shrinking = _shrinking(settings["normalizer"])
     longest = max(map(_n_bytes, backend.get_vocab(with_added_tokens=True)), default=1)
     if shrinking is None or not _keeps_all(settings):
         return max(longest, ANY_LENGTH)
     return max(longest, 1) * shrinking
+
+
+def definition_of(backend: Backend) -> str:
+    """Return a tokenizer in the JSON of tokenizer.json. Slow.
+
+    A tokenizer with a normaliser in Python cannot be written; it has its JSON as an attribute.
+    """
+    return getattr(backend, "definition", None) or backend.to_str()
 
 
 def _n_bytes(token: str) -> int:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .longest_token import definition_of
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
@@ -55,7 +57,7 @@ class Portions:
     """Cuts texts for one tokenizer. `is_exact`: False if each text is one portion."""
 
     def __init__(self, backend: Backend) -> None:
-        self.is_exact = _is_known(json.loads(backend.to_str()))
+        self.is_exact = _is_known(json.loads(definition_of(backend)))
         self._around = _special_tokens_around(backend) if self.is_exact else None
         self.is_exact = self._around is not None
 

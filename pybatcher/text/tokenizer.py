@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidRequestError, ModelFormatError
 from ..errors.checks import REQUEST
 from .decoding import bytes_reader
-from .longest_token import longest_token
+from .longest_token import definition_of, longest_token
 from .portions import Portions
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Tokenizer:
     @property
     def definition(self) -> str | None:
         """The tokenizer in the JSON of tokenizer.json; None without one. Slow."""
-        return None if self._backend is None else str(_called(self._backend.to_str))
+        return None if self._backend is None else str(_called(definition_of, self._backend))
 
     @property
     def longest_token(self) -> int:

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer as TokenizerBackend
 
 from ...errors import ModelFormatError
 from ..checkpoints.fields import shown
+from .character_map import map_characters
 from .merges import merges_of_scores
 
 __all__ = [
@@ -68,6 +69,8 @@ class SentencePieceModel:
     ) -> tuple[TokenizerBackend, dict[int, AddedToken]]:
         """Build the tokenizer, which encodes a text as SentencePiece does; return it and `added`.
 
+        `map_characters` completes it, after all tokens were added.
+
         added: tokens by id. Added tokens of BPE replace pieces. The returned tokens are not
             normalised, because they have to be found before the text between them gets a prefix.
         legacy: True if the prefix is also added after each special token, not only to a text.
@@ -99,6 +102,11 @@ class SentencePieceModel:
             [AddedToken(text, special=True, normalized=False) for text in controls]
         )
         return backend
+
+    def map_characters(self, backend: TokenizerBackend) -> None:
+        """Let a complete tokenizer of `build` replace characters as SentencePiece does."""
+        if self.charsmap:
+            map_characters(backend, self.charsmap, self._of_kind(_USER_DEFINED, self.pieces))
 
     def _of_kind(self, kind: int, pieces: list[str]) -> list[str]:
         return [text for text, k in zip(pieces, self.kinds, strict=True) if k == kind]

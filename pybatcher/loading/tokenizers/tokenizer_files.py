@@ -158,6 +158,7 @@ def _read_backend(
         backend, added = model.build(added, legacy=legacy)
         add_tokens(backend, added, settings)
         surround_as_set(backend, settings)
+        model.map_characters(backend)
     return backend, settings
 
 

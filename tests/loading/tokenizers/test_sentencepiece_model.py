@@ -124,6 +124,20 @@ def test_ids_are_those_of_sentencepiece(kind: str, tmp_path: Path) -> None:
             assert backend.encode(text).ids == theirs.encode(text), text
 
 
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("rule", ["nmt_nfkc", "nfkc_cf"])
+def test_combining_marks_are_those_of_sentencepiece(kind: str, rule: str, tmp_path: Path) -> None:
+    model = trained(kind, rule=rule, removes_spaces=True)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
+    tokenizer = Tokenizer(read(write(tmp_path, model, {})).backend)
+    for text in ("a\u0302\u0323", "E\u0301", "ｶﾞ", "<|user|>\u0301ﬁ", "the e\u0301\u0327"):
+        ids = tokenizer.encode(text)
+        assert ids == theirs.encode(text), text
+        assert "\u0301" not in text or tokenizer.decode(ids) == theirs.decode(ids)
+    assert tokenizer.longest_token > 0
+    assert json.loads(tokenizer.definition or "")["model"]["vocab"]
+
+
 def test_added_tokens_take_the_places_of_pieces_or_follow_them(tmp_path: Path) -> None:
     model = trained()
     unused = read_sentencepiece(model, "x").pieces.index("[UNUSED]")
