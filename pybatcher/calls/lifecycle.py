@@ -7,7 +7,7 @@ import os
 import weakref
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from ..errors import BatcherClosedError
 from .arguments import check_drain, check_timeout
@@ -16,7 +16,15 @@ from .call import CallService
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Lifecycle", "RunningService"]
+__all__ = ["Lifecycle", "RunningService", "not_copied"]
+
+
+def not_copied(name: str) -> TypeError:
+    """Return the error of a batcher or client that is copied or pickled."""
+    return TypeError(
+        f"a {name} cannot be copied or pickled, because it belongs to one process: make a {name} "
+        "in each process, or let processes share a sidecar (`pybatcher serve`) by clients"
+    )
 
 
 class RunningService(CallService):
@@ -91,6 +99,9 @@ class Lifecycle(ABC):
         """Close; drain unless an exception is under way. Do nothing in a fork of the process."""
         if os.getpid() == self._pid:
             await self.close(drain=exc_type is None)
+
+    def __reduce__(self) -> NoReturn:
+        raise not_copied(self._own_name)
 
     # -- inside -----------------------------------------------------------------------------
 

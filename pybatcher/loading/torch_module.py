@@ -37,6 +37,7 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
         raise ModelFormatError(f"module is a {name}; expected one of {supported}")
     fields = Fields({**module.config.to_dict(), "architectures": [name]}, f"{name}.config")
     blueprint = read_blueprint(fields)
+    _refuse_quantised(module, name)
     parameters = dict(module.named_parameters(remove_duplicate=False))
     buffers = {
         key: value
@@ -60,6 +61,19 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
         embedding=EmbeddingDefaults.of_model(blueprint.config.causal, blueprint.padding_token),
         generates=blueprint.generates,
     )
+
+
+def _refuse_quantised(module: Any, name: str) -> None:
+    """Raise ModelFormatError if a weight is packed, or a tensor of a library's own class."""
+    import torch
+
+    for key, value in module.state_dict(keep_vars=True).items():
+        if not isinstance(value, torch.Tensor) or type(value.detach()) is not torch.Tensor:
+            raise ModelFormatError(
+                f"{name}: {key} is a {type(value).__name__}, as in a module that was quantised; "
+                "expected plain tensors: give the module as it was before, and the options of the "
+                "batcher quantise it (dtype)"
+            )
 
 
 def _view(parameter: Any, source: str) -> Tensor:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,14 @@ import pytest
 from batcher_helpers import until
 from typing_extensions import override
 
-from pybatcher import BatcherClosedError, InvalidRequestError
+from pybatcher import (
+    Batcher,
+    BatcherClosedError,
+    BlockingBatcher,
+    BlockingClient,
+    Client,
+    InvalidRequestError,
+)
 from pybatcher.calls.lifecycle import Lifecycle, RunningService
 
 
@@ -154,3 +163,11 @@ async def test_dropped_it_abandons_the_service_unless_that_has_ended(closed: boo
     del own
     gc.collect()
     assert ends == ([(True, None)] if closed else ["abandoned"])
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("kind", [Batcher, BlockingBatcher, Client, BlockingClient])
+def test_copies_are_refused(copied: Callable[[object], object], kind: type) -> None:
+    name = "client" if "Client" in kind.__name__ else "batcher"
+    with pytest.raises(TypeError, match=f"^a {name} cannot be copied or pickled.*share a sidecar"):
+        copied(kind("somewhere"))

@@ -158,3 +158,12 @@ def test_a_configuration_that_is_not_supported() -> None:
 def test_a_tokenizer_of_another_class() -> None:
     with pytest.raises(ModelFormatError, match="tokenizer is a str; expected"):
         from_torch(make_module("llama"), "gpt2")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_module_that_was_quantised() -> None:
+    linear = {torch.nn.Linear}
+    module = torch.ao.quantization.quantize_dynamic(make_module("llama"), linear, torch.qint8)
+    said = r"^LlamaForCausalLM: model\..*_packed_params.* as in a module that was quantised; expect"
+    with pytest.raises(ModelFormatError, match=said):
+        from_torch(module)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from batcher_helpers import until
 
-from pybatcher import ConfigError, InvalidRequestError
+from pybatcher import ConfigError, InvalidRequestError, ModelFormatError
 from pybatcher.testing import FakeEngine, byte_tokenizer, fake_batcher
 from pybatcher.text import ChatTemplate
 
@@ -85,7 +85,7 @@ async def test_how_chats_begin_is_found_out_once(monkeypatch: pytest.MonkeyPatch
     async with fake_batcher(system_prompt=SYSTEM, chat_template=TEMPLATE) as batcher:
         await asyncio.gather(*(batcher.chat(user(f"{i}"), max_tokens=1) for i in range(5)))
         await batcher.chat(user("Hi"), max_tokens=1)
-    assert len(rendered) == 2 + 6
+    assert len(rendered) == 1 + 2 + 6  # one asks for the place of the text
 
 
 async def test_a_chat_with_a_system_message_of_its_own_keeps_it() -> None:
@@ -148,4 +148,47 @@ async def test_bad_messages(messages: object, with_system_prompt: bool) -> None:
 async def test_chat_with_a_model_that_has_no_template() -> None:
     async with fake_batcher(system_prompt=SYSTEM) as batcher:
         with pytest.raises(InvalidRequestError, match="no chat template"):
+            await batcher.chat(user("Hi"))
+
+
+LIKE_GEMMA = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}"
+    "{% endif %}" + TEMPLATE
+)
+LEAVES_OUT = "{% set messages = messages | rejectattr('role', 'equalto', 'system') %}" + TEMPLATE
+
+
+@pytest.mark.parametrize("template", [LIKE_GEMMA, LEAVES_OUT])
+@pytest.mark.parametrize("in_parts", [False, True])
+async def test_a_template_without_system_messages_shows_it_in_the_users_message(
+    template: str, in_parts: bool
+) -> None:
+    def content(text: str) -> object:
+        return [{"type": "text", "text": text}] if in_parts else text
+
+    async with fake_batcher(system_prompt=SYSTEM, chat_template=template) as batcher:
+        chat = await batcher.chat([{"role": "user", "content": content("Hi")}], max_tokens=5)
+        again = [*user("Hi"), {"role": "assistant", "content": "a"}, *user("b")]
+        longer = await batcher.chat(again, max_tokens=1)
+    async with fake_batcher(chat_template=TEMPLATE) as plain:
+        one = [{"role": "user", "content": content(f"{SYSTEM}\nHi")}]
+        merged = user(f"{SYSTEM}\nHi")
+        assert chat.token_ids == (await plain.chat(one, max_tokens=5)).token_ids
+        alone = await plain.chat([*merged, *again[1:]], max_tokens=1)
+    assert longer.usage.prompt_tokens == alone.usage.prompt_tokens
+    assert longer.token_ids == alone.token_ids
+    if not in_parts:
+        assert chat.usage.cached_tokens == len(f"<user>{SYSTEM}\n")
+
+
+async def test_a_system_prompt_that_the_template_never_shows() -> None:
+    template = "{% for message in messages %}<{{ message.role }}>{% endfor %}"
+    with pytest.raises(ConfigError, match="system_prompt: the chat template shows neither a sys"):
+        await fake_batcher(system_prompt=SYSTEM, chat_template=template).start()
+
+
+async def test_a_broken_template_affects_chats_only() -> None:
+    async with fake_batcher(system_prompt=SYSTEM, chat_template="{% broken %}") as batcher:
+        assert (await batcher.generate("a", max_tokens=1)).token_ids
+        with pytest.raises(ModelFormatError, match="chat_template"):
             await batcher.chat(user("Hi"))

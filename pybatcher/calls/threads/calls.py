@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, overload
 
 from typing_extensions import Unpack
 
@@ -22,6 +22,7 @@ from ...params import SamplingParams
 from ..any_batcher import AnyBatcher
 from ..call import Messages, Prompt, Prompts
 from ..completion import Completion
+from ..lifecycle import not_copied
 from ..model_info import ModelInfo
 from ..options import (
     ChatOptions,
@@ -363,6 +364,9 @@ class BlockingCalls(ABC, Generic[B]):
     def model_name(self) -> str:
         """The name of the model, for display. Raises BatcherClosedError before `start`."""
         return self._batcher.model_name
+
+    def __reduce__(self) -> NoReturn:
+        raise not_copied(self._own_name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} over {self._batcher!r}>"

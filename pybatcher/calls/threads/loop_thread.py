@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -28,6 +29,7 @@ class LoopThread:
         self._lock = threading.Lock()
         self._stopping = False
         self._loop = asyncio.new_event_loop()
+        _threads.add(self)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -99,3 +101,18 @@ class LoopThread:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
         finally:
             self._loop.close()
+
+
+_threads: weakref.WeakSet[LoopThread] = weakref.WeakSet()
+
+
+def _forget_tasks() -> None:
+    """Let a forked child end without asyncio's report of tasks that were pending in its parent."""
+    for thread in list(_threads):
+        with suppress(RuntimeError):  # the parent was beginning a task
+            for task in asyncio.all_tasks(thread._loop):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_tasks)

@@ -113,8 +113,9 @@ def gather(
 ) -> dict[str, Tensor]:
     """Return the tensors by canonical name, after checking types and shapes.
 
-    Tensors without a rule are ignored. Raises ModelFormatError for a tensor that is missing from
-    `origin`, has an unsupported type, or a shape other than the rule's.
+    Tensors without a rule are ignored. A tensor in float64 is rounded to f32. Raises
+    ModelFormatError for a tensor that is missing from `origin`, has an unsupported type, or a shape
+    other than the rule's.
     """
     result = {}
     for rule in rules:
@@ -147,6 +148,10 @@ def gather(
                 sums = _as_f32(array, tensor.dtype) + row
             result[rule.name] = Tensor(sums, "f32", tensor.source)
             continue
+        if tensor.dtype == "F64":
+            with np.errstate(over="ignore"):  # the engine refuses a tensor that is not finite
+                tensor = replace(tensor, dtype="f32", mapped=False)
+                array = _as_f32(array, "F64")
         result[rule.name] = replace(tensor, array=np.asarray(array), scales=scales)
         if rule.head_order:
             result[rule.name] = _reordered(result[rule.name], rule)
@@ -177,9 +182,9 @@ def _checked(
         )
     n_dimensions = len(rule.shape) - (rule.index is not None)
     is_sum = bool(rule.plus) or rule.plus_row is not None or is_added
-    allowed = PLAIN if n_dimensions <= 1 or is_sum else (*PLAIN, *BLOCKS)
+    allowed: tuple[str, ...] = PLAIN if n_dimensions <= 1 or is_sum else (*PLAIN, *BLOCKS)
     is_matrix = len(rule.shape) > 1 and not is_sum
-    if tensor.dtype not in allowed and (tensor.stored is None or not is_matrix):
+    if tensor.dtype not in (*allowed, "F64") and (tensor.stored is None or not is_matrix):
         raise ModelFormatError(
             f"{tensor.source}: found dtype {tensor.dtype}; expected one of {', '.join(allowed)}"
         )

@@ -25,6 +25,7 @@ from ..checkpoints.tensors import Tensor
 __all__ = ["map_tensors"]
 
 _DTYPES: dict[str, tuple[str, Any]] = {
+    "F64": ("F64", np.dtype("<f8")),
     "F32": ("f32", np.dtype("<f4")),
     "F16": ("f16", np.dtype("<f2")),
     "BF16": ("bf16", np.dtype("<u2")),
@@ -64,8 +65,8 @@ def map_tensors(path: Path) -> dict[str, Tensor]:
     """Return the file's tensors by name, as read-only views of the mapped file.
 
     A tensor of a type other than f32, f16, bf16 and U8 has the type's name in the file as `dtype`;
-    `gather` refuses it if the model needs it. Its array has integers for an integer type, bytes
-    for e4m3, and for other types the bytes of the tensor in one dimension. Raises
+    `gather` refuses it if the model needs it. Its array has numbers for F64 and an integer type,
+    bytes for e4m3, and for other types the bytes of the tensor in one dimension. Raises
     ModelFormatError if the file is not a whole, valid safetensors file.
     """
     data = map_file(path)

@@ -255,3 +255,5 @@ with BlockingBatcher.over(fake_batcher()) as batcher:
     command = [sys.executable, "-c", code]
     made = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert made.stdout.split() == ["7", "2"], made.stderr
+    noise = [line for line in made.stderr.splitlines() if "DeprecationWarning" not in line]
+    assert not any("Task" in line or "ignored" in line for line in noise), made.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from pybatcher.loading.checkpoints.model_files import (
     read_file,
     reading,
 )
+from pybatcher.loading.loader import SHIPPED_MODEL, open_model
 
 
 @pytest.fixture
@@ -166,3 +168,23 @@ def test_mapped_files_are_guarded_as_long_as_they_are_needed(folder: Path) -> No
     assert state == ["before", "begun", "ended"]
     if read_fds:
         assert len(os.listdir("/proc/self/fd")) < read_fds + 1
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0a1b\nsize 99\n"
+NAMES = ("config.json", "tokenizer.json", "tokenizer.model", "model.safetensors", "m.gguf")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pointers_of_git_lfs(name: str, tmp_path: Path) -> None:
+    shutil.copytree(SHIPPED_MODEL, tmp_path / "model")
+    if name == "tokenizer.model":
+        (tmp_path / "model" / "tokenizer.json").unlink()
+    path = tmp_path / "model" / name
+    path.write_bytes(POINTER)
+    with pytest.raises(ModelFormatError, match=f"{name}: is a pointer of Git LFS.*git lfs pull"):
+        open_model(path if path.suffix == ".gguf" else path.parent)
+
+
+def test_a_text_that_begins_like_a_pointer_of_git_lfs(folder: Path) -> None:
+    (folder / "long").write_bytes(POINTER + bytes(1000))
+    assert len(read_file(folder / "long", 2000)) == len(POINTER) + 1000

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from quantised_files import awq, random_numbers, read_matrix
 
 from pybatcher.errors import ModelFormatError
@@ -114,3 +115,15 @@ def test_vectors_are_not_in_blocks() -> None:
         ModelFormatError, match=r"found dtype int8; expected one of f32, f16, bf16$"
     ):
         gather([rule], {"there": tensor}, "")
+
+
+@pytest.mark.parametrize("rule", [{}, {"transposed": True}, {"plus": 1.0}, {"rows": (1, 3)}])
+def test_float64_is_rounded_to_f32_as_torch_does(rule: dict[str, Any]) -> None:
+    values = np.random.default_rng(1).standard_normal((3, 4)) * 1e3
+    available = {"w": Tensor(values, "F64", "file: tensor w", mapped=True)}
+    made = gather([TensorRule(name="w", source="w", shape=(3, 4), **rule)], available, "here")["w"]
+    rounded = torch.from_numpy(values).to(torch.float32).numpy()
+    available = {"w": Tensor(rounded, "f32", "file: tensor w")}
+    same = gather([TensorRule(name="w", source="w", shape=(3, 4), **rule)], available, "here")["w"]
+    assert (made.dtype, made.array.dtype, made.mapped) == ("f32", np.float32, False)
+    np.testing.assert_array_equal(made.array, same.array)
