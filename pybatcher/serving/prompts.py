@@ -20,13 +20,17 @@ __all__ = ["PromptReader", "Truncation", "check_messages"]
 
 _T = TypeVar("_T")
 
-_SHORT_TEXT = 1024  # characters; tokenised in well under a millisecond
+_SHORT_LIST = 1024  # token ids
+_SHORT_DECODED = 2**16  # characters
 _SLICE = 8192  # token ids that are checked in one turn of the loop
 _AT_A_TIME = 4  # long texts and chats at a time; each takes a thread and some megabytes
 _MOST_EACH = 2  # ... of one tenant
 _LISTS_AT_ONCE = 256  # lists of token ids that are checked in one turn of the loop
 _MOST_TOKEN_IDS = 2**20  # in one `detokenize` or `tokenize`
 _MOST_MESSAGES = 2**16
+_MOST_GROWN = 2**20  # characters that a normalizer makes of a short text
+_MOST_GROWTH = 8  # times that a long text is as long after a normalizer
+_MOST_DECODED = 2**26  # characters of one `detokenize`
 _MESSAGES = 'a list of at least one {"role": ..., "content": ...}'
 _TEXTS = (str, bytes, bytearray, memoryview)
 
@@ -156,13 +160,13 @@ class PromptReader:
         REQUEST.unicode(field, plain)
         whole = prefix + plain
 
-        def encode(_: object) -> tuple[int, ...]:
+        def encode(is_wanted: Callable[[], bool]) -> tuple[int, ...]:
+            self._check_growth(whole, field, is_wanted)
             made = self._tokenizer.encode_cut(whole, limit.most, from_left=limit.from_left)
             return self._checked(made)
 
-        tokens = (
-            encode(None) if len(whole) <= _SHORT_TEXT else await self._on_thread(encode, tenant)
-        )
+        is_quick = len(whole) <= self._tokenizer.quick_length
+        tokens = encode(lambda: True) if is_quick else await self._on_thread(encode, tenant)
         if not tokens:
             raise InvalidRequestError(
                 f"{field} is {short(plain)}, which makes no token", field=field
@@ -227,10 +231,10 @@ class PromptReader:
         """Return the text of token ids, special tokens included. Raises InvalidRequestError."""
         wanted = "a sequence of token ids"
         ids = await self._read_ids(token_ids, "token_ids", wanted, _MOST_TOKEN_IDS)
-        decode = self._tokenizer.decode
-        if len(ids) <= _SHORT_TEXT:
-            return decode(ids, skip_special_tokens=False)
-        return await self._on_thread(lambda _: decode(ids, skip_special_tokens=False))
+        decode = partial(self._tokenizer.decode, skip_special_tokens=False)
+        if self._is_decoded_quickly([ids]):
+            return decode(ids)
+        return await self._on_thread(lambda _: decode(self._checked_ids([ids])[0]))
 
     async def token_bytes(self, token_ids: object) -> list[bytes]:
         """Return the bytes of each token, as `Tokenizer.token_bytes` has them.
@@ -239,9 +243,10 @@ class PromptReader:
         """
         wanted = "a sequence of token ids"
         ids = await self._read_ids(token_ids, "token_ids", wanted, _MOST_TOKEN_IDS)
-        if len(ids) <= _SHORT_TEXT:
-            return self._tokenizer.token_bytes(ids)
-        return await self._on_thread(lambda _: self._tokenizer.token_bytes(ids))
+        bytes_of = self._tokenizer.token_bytes
+        if self._is_decoded_quickly([ids]):
+            return bytes_of(ids)
+        return await self._on_thread(lambda _: bytes_of(self._checked_ids([ids])[0]))
 
     async def detokenize_each(self, lists: object) -> list[str]:
         """Return the text of each list of token ids, special tokens included.
@@ -260,9 +265,25 @@ class PromptReader:
             n_left -= len(ids)
             checked.append(ids)
         decode = partial(self._tokenizer.decode, skip_special_tokens=False)
-        if _MOST_TOKEN_IDS - n_left <= _SHORT_TEXT:
+        if self._is_decoded_quickly(checked):
             return list(map(decode, checked))
-        return await self._on_thread(lambda _: list(map(decode, checked)))
+        return await self._on_thread(lambda _: list(map(decode, self._checked_ids(checked))))
+
+    def _is_decoded_quickly(self, lists: Sequence[tuple[int, ...]]) -> bool:
+        if sum(map(len, lists)) > _SHORT_LIST:
+            return False
+        return sum(map(self._tokenizer.decoded_length, lists)) <= _SHORT_DECODED
+
+    def _checked_ids(self, lists: Sequence[tuple[int, ...]]) -> Sequence[tuple[int, ...]]:
+        """Return the lists. Raises RequestTooLongError if there may be too much text in them."""
+        n_characters = sum(map(self._tokenizer.decoded_length, lists))
+        if n_characters > _MOST_DECODED:
+            raise RequestTooLongError(
+                f"token_ids may be a text of {n_characters} characters; {_MOST_DECODED} can be "
+                "read at once: divide the ids among several calls",
+                field="token_ids",
+            )
+        return lists
 
     def encode(
         self, text: str, *, add_special_tokens: bool, goes_on: Callable[[int], bool] | None = None
@@ -302,7 +323,7 @@ class PromptReader:
         any_length: bool,
         limit: Truncation | None = None,
     ) -> tuple[int, ...]:
-        if len(text) <= _SHORT_TEXT:
+        if len(text) <= self._tokenizer.quick_length:
             REQUEST.unicode(field, text)
             return self.encode(text, add_special_tokens=add_special_tokens)
         most = self._n_positions if limit is None else min(limit.most, self._n_positions)
@@ -313,6 +334,7 @@ class PromptReader:
         REQUEST.unicode(field, text)
 
         def encode(is_wanted: Callable[[], bool]) -> tuple[int, ...]:
+            self._check_growth(text, field, is_wanted)
             return self.encode(
                 text,
                 add_special_tokens=add_special_tokens,
@@ -323,6 +345,17 @@ class PromptReader:
         if len(tokens) > most:
             raise self._too_long(field, f"has {len(tokens)} tokens or more", limit)
         return tokens
+
+    def _check_growth(self, text: str, field: str, is_wanted: Callable[[], bool]) -> None:
+        """Raise RequestTooLongError for a text that the normalizer makes far too long."""
+        most = max(_MOST_GROWN, _MOST_GROWTH * len(text))
+        grown = self._tokenizer.normalized_length(text, lambda n: n <= most and is_wanted())
+        if grown > most:
+            raise RequestTooLongError(
+                f"{field} has {len(text)} characters, of which the normalizer of the tokenizer "
+                f"makes {grown} or more; expected at most {most}: shorten it",
+                field=field,
+            )
 
     async def _check_length(
         self, field: str, n_characters: int, limit: Truncation | None = None

@@ -111,10 +111,14 @@ def open_torch_module(module: Any, tokenizer: Any, config: EngineConfig) -> Runt
 
 def _from_loaded(model: LoadedModel, config: EngineConfig, progress: Progress | None) -> Runtime:
     from ..engine import Engine
+    from ..loading.tokenizers.growth import growth_of
 
     parts = model.tokenizer
     tokenizer = Tokenizer(
-        parts.backend, bos_token_id=parts.bos_token_id, eos_token_ids=parts.eos_token_ids
+        parts.backend,
+        bos_token_id=parts.bos_token_id,
+        eos_token_ids=parts.eos_token_ids,
+        growth=None if parts.backend is None else growth_of(parts.backend),
     )
     template = ChatTemplate(
         parts.chat_template,

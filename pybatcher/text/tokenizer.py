@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import InvalidRequestError, ModelFormatError
 from ..errors.checks import REQUEST
@@ -21,6 +22,32 @@ __all__ = ["Tokenizer"]
 
 _BEFORE = "a"  # a text that any token can follow
 _PORTION = 65_536  # characters; they take a tenth of a second
+_QUICK = 1024  # characters; tokenised in well under a millisecond
+_QUICK_WORK = 8 * _QUICK  # ... that all steps of a normalizer make of a text
+_UNMEASURED = 2**20  # characters; the library takes some tens of bytes for each
+_MEASURED = 2**18  # characters that one step makes at most of what is measured at once
+_LEAST_MEASURED = 64
+_GROWS_LITTLE = 4  # times
+
+
+class Growth(Protocol):
+    """Bounds of what a tokenizer makes of texts: `loading.tokenizers.growth.Growth`."""
+
+    @property
+    def normalized(self) -> int:
+        """The most characters that the normalizer makes of one, at any of its steps."""
+
+    @property
+    def work(self) -> int:
+        """The characters that all its steps together make of one, at least 1."""
+
+    @property
+    def decoded(self) -> int:
+        """The most characters that the decoder makes of one character of a token."""
+
+    @property
+    def is_quick(self) -> bool:
+        """False if the time may not be proportional to the text."""
 
 
 class Tokenizer:
@@ -30,6 +57,7 @@ class Tokenizer:
         texts are then refused, and ids decode to nothing.
     bos_token_id: None if the model has none.
     eos_token_ids: every token that ends a text.
+    growth: bounds of how much longer `backend` makes texts; None: it does not.
 
     `encode` and `decode` release the GIL while they work, so that a long text handled on another
     thread does not stall an event loop (the library's own `encode` holds it; its batch calls do
@@ -42,6 +70,7 @@ class Tokenizer:
         *,
         bos_token_id: int | None = None,
         eos_token_ids: Iterable[int] = (),
+        growth: Growth | None = None,
     ) -> None:
         self._backend = backend
         self.bos_token_id = bos_token_id
@@ -51,6 +80,12 @@ class Tokenizer:
         self.special_token_ids: frozenset[int] = frozenset()
         self.decoder_settings: dict[str, Any] | None = None
         self.vocab_size = 0
+        self.quick_length = _QUICK
+        """The most characters of a text that `encode` surely turns into tokens at once."""
+        self._most_normalized = self._most_decoded = 1
+        if growth is not None:
+            self._most_normalized, self._most_decoded = growth.normalized, growth.decoded
+            self.quick_length = min(_QUICK, _QUICK_WORK // growth.work) if growth.is_quick else 0
         if backend is not None:
             self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
             added = backend.get_added_tokens_decoder()
@@ -154,6 +189,35 @@ class Tokenizer:
         cut: list[int] = _called(self._backend.post_process, whole, None, True).ids
         return cut
 
+    def normalized_length(
+        self, text: str, goes_on: Callable[[int], bool] = lambda n_characters: True
+    ) -> int:
+        """Return about how many characters of memory `encode` takes for a text.
+
+        These are the most characters that the text has before or after any step of the normalizer.
+        The text is measured by parts, and not at all if it surely stays small.
+        goes_on: called between the parts with the number so far; False ends the measuring.
+        """
+        most = self._most_normalized
+        if self._backend is None or most <= _GROWS_LITTLE or len(text) * most <= _UNMEASURED:
+            return len(text)
+        stages = list(_flat(self._backend.normalizer))
+        lengths = [len(text)] + [0] * len(stages)
+        size = max(_LEAST_MEASURED, _MEASURED // most)
+        for start in range(0, len(text), size):
+            part = text[start : start + size]
+            for i, stage in enumerate(stages):
+                part = _called(stage.normalize_str, part)
+                lengths[i + 1] += len(part)
+            if not goes_on(max(lengths)):
+                break
+        return max(lengths)
+
+    def decoded_length(self, ids: Sequence[int]) -> int:
+        """Return an upper bound of the characters of `decode`."""
+        n_characters = sum(1 + len(self.token(i) or "") for i in map(int, ids))
+        return n_characters * self._most_decoded
+
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of `ids`. An id without a token adds no text.
 
@@ -203,6 +267,19 @@ class Tokenizer:
                 if token is not None:  # so that there are never more than the vocabulary has
                     self._tokens[token_id] = token
             return token
+
+
+def _flat(normalizer: Any) -> Iterator[Any]:
+    """Yield the steps of a normalizer, in order."""
+    if not hasattr(type(normalizer), "__getitem__"):
+        yield normalizer
+        return
+    for i in count():
+        try:
+            step = normalizer[i]
+        except IndexError:
+            return
+        yield from _flat(step)
 
 
 def _called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 import threading
 from array import array
 from collections import UserList, deque
 from collections.abc import Iterator
+from pathlib import Path
 from unittest.mock import ANY
 
 import numpy as np
 import pytest
 from batcher_helpers import PATIENCE, acquire, until
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, normalizers
 
 from pybatcher import (
+    Batcher,
     ConfigError,
     DeadlineExceededError,
     InvalidRequestError,
     RequestTooLongError,
 )
+from pybatcher.calls.questions import DetokenizeEach, TokenBytes
+from pybatcher.loading.tokenizers.growth import growth_of
 from pybatcher.testing import FakeEngine, byte_tokenizer, fake_batcher
 from pybatcher.text import Tokenizer
 
@@ -111,6 +119,66 @@ async def test_a_long_text_is_tokenised_on_another_thread(
         await batcher.generate("long " * 1000, max_tokens=1)
     assert threads[0] is threading.main_thread()
     assert threads[1] is not threading.main_thread()
+
+
+def growing_tokenizer() -> Tokenizer:
+    """A byte-level tokenizer whose normalizer makes 50 characters of each "e"."""
+    backend = Backend.from_str(str(byte_tokenizer().definition))
+    backend.normalizer = normalizers.Replace("e", "e" * 50)
+    return Tokenizer(backend, growth=growth_of(backend))
+
+
+async def test_a_short_text_that_does_not_stay_short_is_tokenised_on_another_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokenizer = growing_tokenizer()
+    threads: list[threading.Thread] = []
+    encode = tokenizer.encode
+
+    def recording(text: str, **options: bool) -> list[int]:
+        threads.append(threading.current_thread())
+        return encode(text, **options)
+
+    monkeypatch.setattr(tokenizer, "encode", recording)
+    async with fake_batcher(tokenizer=tokenizer, n_ctx=65_536) as batcher:
+        await batcher.generate("e" * 100, max_tokens=1)
+        assert len(await batcher.tokenize("e" * 1000)) == 50_001
+    assert threads[0] is threading.main_thread()
+    assert threads[1] is not threading.main_thread()
+
+
+async def test_a_text_that_grows_far_too_much_is_refused_before_it_is_tokenised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokenizer = growing_tokenizer()
+    async with fake_batcher(tokenizer=tokenizer, n_ctx=65_536) as batcher:
+        assert len(await batcher.tokenize("a" * 30_000)) == 30_001
+        monkeypatch.setattr(tokenizer, "encode", None)
+        for asked in (
+            batcher.tokenize("e" * 30_000),
+            batcher.generate("e" * 30_000),
+            batcher.embed(["e" * 30_000]),
+        ):
+            with pytest.raises(
+                RequestTooLongError, match="has 30000 characters, of which the normalizer"
+            ) as caught:
+                await asked
+            assert caught.value.field in ("prompt", "texts[0]")
+
+
+async def test_token_ids_of_far_too_much_text_are_refused() -> None:
+    backend = Backend.from_str(str(byte_tokenizer().definition))
+    backend.decoder = decoders.Replace("e", "e" * 60)
+    async with fake_batcher(tokenizer=Tokenizer(backend, growth=growth_of(backend))) as batcher:
+        (e,) = await batcher.tokenize("e", add_special_tokens=False)
+        assert await batcher.detokenize([e] * 2000) == "e" * 120_000
+        for asked in (
+            batcher.detokenize([e] * 2**20),
+            batcher._ask(TokenBytes(token_ids=[e] * 2**20)),
+            batcher._ask(DetokenizeEach(token_ids=[[e] * 2**19] * 2)),
+        ):
+            with pytest.raises(RequestTooLongError, match=r"may be a text of .* divide the ids"):
+                await asked
 
 
 async def test_many_token_ids_are_checked_with_pauses() -> None:
@@ -297,3 +365,15 @@ async def test_a_chat_that_nobody_waits_for_leaves_its_slot_to_others() -> None:
             batcher.chat([{"role": "user", "content": "hi"}], max_tokens=1), PATIENCE
         )
     assert honest.token_ids
+
+
+async def test_the_growth_of_a_models_tokenizer_is_known(checkpoint: Path, tmp_path: Path) -> None:
+    """From the file to the reader of prompts."""
+    copy = Path(shutil.copytree(checkpoint, tmp_path / "model"))
+    file = copy / "tokenizer.json"
+    edited = json.loads(file.read_text())
+    edited["normalizer"] = {"type": "Replace", "pattern": {"String": "e"}, "content": "e" * 50}
+    file.write_text(json.dumps(edited))
+    async with Batcher(copy, n_ctx=64) as batcher:
+        with pytest.raises(RequestTooLongError, match="of which the normalizer"):
+            await batcher.tokenize("e" * 30_000)

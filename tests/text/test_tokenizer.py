@@ -10,10 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sample_tokenizers import KINDS, build
+from tokenizers import Regex, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
-from tokenizers import processors
 
 from pybatcher.errors import InvalidRequestError, ModelFormatError
+from pybatcher.loading.tokenizers.growth import growth_of
 from pybatcher.testing.checkpoints import make_tokenizer
 from pybatcher.text import Tokenizer
 
@@ -217,3 +218,46 @@ def test_ids_without_a_token_and_models_without_a_tokenizer_have_no_bytes() -> N
     assert TOKENIZER.token_bytes([10**6, 2**40]) == [b"", b""]
     assert Tokenizer(None).token_bytes([1]) == [b""]
     assert Tokenizer(build("unknown")).token_bytes([10**6]) == [b""]
+
+
+GROWING = normalizers.Sequence([normalizers.NFKD(), normalizers.Replace("e", "e" * 50)])
+
+
+def bounded(backend: Backend) -> Tokenizer:
+    return Tokenizer(backend, growth=growth_of(backend))
+
+
+def growing() -> Tokenizer:
+    backend = make_tokenizer()
+    backend.normalizer = GROWING
+    return bounded(backend)
+
+
+def test_a_text_is_measured_after_each_step_of_the_normalizer() -> None:
+    tokenizer = growing()
+    text = "fee \ufdfa" * 1000
+    assert tokenizer.normalized_length(text) == len(GROWING.normalize_str(text))
+    shrinking = make_tokenizer()
+    shrinking.normalizer = normalizers.Sequence([GROWING, normalizers.Replace("e", "")])
+    assert bounded(shrinking).normalized_length(text) == len(GROWING.normalize_str(text))
+    assert TOKENIZER.normalized_length(text) == len(text)
+    seen: list[int] = []
+    tokenizer.normalized_length(text, lambda n: bool(seen.append(n)))
+    assert len(seen) == 1
+
+
+def test_how_long_a_text_may_be_that_is_encoded_at_once() -> None:
+    assert TOKENIZER.quick_length == Tokenizer(None).quick_length == 1024
+    assert 0 < growing().quick_length < 10
+    slow = make_tokenizer()
+    slow.pre_tokenizer = pre_tokenizers.Split(Regex("(e|ee)+$"), "isolated")
+    assert bounded(slow).quick_length == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_decoded_text_is_longer_than_was_told(kind: str) -> None:
+    backend = build(kind)
+    tokenizer = bounded(backend)
+    token_ids = [*range(tokenizer.vocab_size), 10**6]
+    text = tokenizer.decode(token_ids, skip_special_tokens=False)
+    assert len(text) <= tokenizer.decoded_length(token_ids)

@@ -13,7 +13,10 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
-__all__ = ["PRE_TOKENIZERS", "PreTokenization"]
+__all__ = ["KNOWN_EXPRESSIONS", "PRE_TOKENIZERS", "PreTokenization"]
+
+KNOWN_EXPRESSIONS: set[str] = set()
+"""All expressions of these pre-tokenizers; `_split` adds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ _BLOOM = r" ?[^(\s|.,!?\x{2026}\x{3002}\x{ff0c}\x{3001}\x{964}\x{6d4}\x{60c})]+"
 
 def _split(*expressions: str) -> Callable[[], PreTokenizer]:
     """Return a function that makes a pre-tokenizer: it splits by each expression, then to bytes."""
+    KNOWN_EXPRESSIONS.update(expressions)
 
     def make() -> PreTokenizer:
         cuts = [pre_tokenizers.Split(Regex(each), behavior="isolated") for each in expressions]

@@ -23,6 +23,7 @@ from .gguf_sentencepiece import with_listed_merges, with_scores
 from .gguf_unigram import with_unigrams
 from .gguf_vocabulary import Built, TokenType, Vocabulary, read_texts, read_vocabulary
 from .gguf_wordpiece import spelt_as_word_pieces, with_word_pieces
+from .growth import check_growth
 from .merges import split_merges
 from .recommended_sampling import IN_GGUF, recommended_sampling
 from .tokenizer_files import MAX_TOKENIZER_BYTES, building_tokenizer, private_backend
@@ -97,6 +98,7 @@ def read_tokenizer(
             vocabulary = spelt_as_word_pieces(vocabulary)
         _add_tokens(built.backend, vocabulary, fields)
         _set_post_processor(built, vocabulary, fields)
+        check_growth(built.backend, f"{fields.source}: tokenizer.ggml")
     return _parts(built.backend, templates, ids, ends, vocabulary.tokens, sampling)
 
 

@@ -16,6 +16,7 @@ from ..checkpoints.json_file import read_bytes, read_optional, read_text
 from ..checkpoints.loaded_model import TokenizerParts
 from ..checkpoints.model_files import is_file
 from .added_tokens import MAX_TOKEN_ID, add_tokens, added_tokens, special_tokens, surround_as_set
+from .growth import check_growth
 from .recommended_sampling import IN_GENERATION_CONFIG, recommended_sampling
 from .sentencepiece_model import MAX_SENTENCEPIECE_BYTES, read_sentencepiece
 
@@ -90,12 +91,14 @@ def build_parts(
 def private_backend(text: str, source: str) -> TokenizerBackend:
     """Make a new tokenizer from its JSON, with padding and truncation switched off.
 
-    Raises ModelFormatError, which names `source`, for JSON that is not a tokenizer.
+    Raises ModelFormatError, which names `source`, for JSON that is not a tokenizer, and for one
+    that makes far too much of a text.
     """
     with building_tokenizer(source):
         backend = TokenizerBackend.from_str(text)
         backend.no_padding()
         backend.no_truncation()
+        check_growth(backend, source)
     return backend
 
 
@@ -158,6 +161,7 @@ def _read_backend(
         backend, added = model.build(added, legacy=legacy)
         add_tokens(backend, added, settings)
         surround_as_set(backend, settings)
+        check_growth(backend, str(path))
         model.map_characters(backend)
     return backend, settings
 
