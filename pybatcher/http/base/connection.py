@@ -138,6 +138,7 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
     finally:
         working.cancel()
         listening.cancel()
+        del working  # it has the error, whose frames refer to it: a reference cycle
 
 
 async def until_gone(receive: Receive, work: Awaitable[None]) -> None:
@@ -151,8 +152,11 @@ async def until_gone(receive: Receive, work: Awaitable[None]) -> None:
     finally:
         listening.cancel()
         working.cancel()
-        with suppress(asyncio.CancelledError, OSError):
-            await working
+        try:
+            with suppress(asyncio.CancelledError, OSError):
+                await working
+        finally:
+            del working  # it has the error, whose frames refer to it: a reference cycle
 
 
 async def hung_up(receive: Receive) -> None:

@@ -102,6 +102,7 @@ class StoredReplies:
 
     def _ended(self, key: str, response: StoredReply) -> None:
         del self._tasks[response]
+        response.drop_error()
         if self._responses.get(key) is not response:  # it was abandoned
             return
         self._stop_timer(response)

@@ -120,10 +120,17 @@ class StoredReply:
     def leave(self, client: object) -> None:
         """Remove a client."""
         del self._positions[client]
-        if self.has_ended and not self._positions:
-            self._error = None  # the frames of its traceback refer to this response
+        self.drop_error()
         self._note_reading()
         self._wake()
+
+    def drop_error(self) -> None:
+        """Release the error after the end if there is no client to get it.
+
+        The frames of its traceback refer to this response: a reference cycle.
+        """
+        if self.has_ended and not self._positions:
+            self._error = None
 
     async def send_to(
         self, client: object, send: Send, headers: tuple[tuple[bytes, bytes], ...] = ()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from scripted_answer import START, Answer, part, settled
 
+from pybatcher.http.base.connection import until_gone
 from pybatcher.http.base.http_error import HttpError
 from pybatcher.http.middleware.stored_replies import KeepLimits, StoredReplies
 from pybatcher.http.middleware.stored_reply import StoredReply
@@ -148,6 +149,48 @@ async def test_an_evicted_response_is_freed_without_a_collection() -> None:
         assert [one() is None for one in gone] == [True] * 3 + [False] * 2
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("has_client", [True, False])
+async def test_a_response_that_failed_is_freed_without_a_collection(has_client: bool) -> None:
+    kept = StoredReplies(KeepLimits())
+
+    async def sent(_: Any) -> None:
+        pass
+
+    async def received() -> Any:
+        await asyncio.Event().wait()
+
+    async def answer(receive: Any, send: Any) -> None:
+        await receive()
+        await send(START)
+        raise ValueError("an error of a test")
+
+    async def fail() -> weakref.ref[StoredReply]:
+        response = kept.begin("a", b"request", answer, b"")
+        client = kept.join(response)
+        if not has_client:
+            kept.leave("a", response, client)
+        else:
+            try:
+                await until_gone(received, response.send_to(client, sent))
+            except ValueError:
+                kept.leave("a", response, client)
+            else:
+                raise AssertionError("no error was raised")
+        await settled()
+        return weakref.ref(response)
+
+    gc.collect()
+    gc.disable()
+    try:
+        gone = await fail()
+        await settled()
+        assert gone() is None
+    finally:
+        gc.enable()
+    assert kept.find("a", b"request") is None
+    assert kept._n_bytes == 0
 
 
 async def test_those_in_flight_do_not_make_room() -> None:
