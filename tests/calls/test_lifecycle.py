@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -171,3 +174,22 @@ def test_copies_are_refused(copied: Callable[[object], object], kind: type) -> N
     name = "client" if "Client" in kind.__name__ else "batcher"
     with pytest.raises(TypeError, match=f"^a {name} cannot be copied or pickled.*share a sidecar"):
         copied(kind("somewhere"))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_leaves_with_its_own_status() -> None:
+    """The parent ends at once: the end of the child's loop removes the wakeups of its own one."""
+    code = """
+import asyncio, os, sys
+from pybatcher.testing import fake_batcher
+
+async def main():
+    async with fake_batcher():
+        if (pid := os.fork()) == 0:
+            sys.exit(7)
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+asyncio.run(main())
+"""
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (made.returncode, made.stderr) == (7, "")

@@ -204,29 +204,27 @@ def test_without_a_tokenizer_the_model_still_opens(llama: Path) -> None:
     assert loaded.tokenizer.bos_token_id == 0
 
 
-def test_the_fingerprint_is_of_all_that_decides_tokens(tmp_path: Path) -> None:
-    model = make_checkpoint(tmp_path / "model", "llama")
-    before = open_model(model)
-    (model / "model.safetensors").chmod(0o640)
-    (tmp_path / "link").hardlink_to(model / "model.safetensors")
-    (model / "README.md").write_text("about")
-    assert open_model(model).fingerprint == before.fingerprint
+def test_the_fingerprint_is_of_all_that_decides_tokens(llama: Path, tmp_path: Path) -> None:
+    before = open_model(llama)
+    (llama / "model.safetensors").chmod(0o640)
+    (tmp_path / "link").hardlink_to(llama / "model.safetensors")
+    (llama / "README.md").write_text("about")
+    assert open_model(llama).fingerprint == before.fingerprint
     seen = {before.fingerprint}
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        path = model / name
+        path = llama / name
         path.write_text(path.read_text() + " ")
-        seen.add(open_model(model).fingerprint)
+        seen.add(open_model(llama).fingerprint)
     for name, text in (("generation_config.json", "{}"), ("chat_template.jinja", "hi")):
-        (model / name).write_text(text)
-        seen.add(open_model(model).fingerprint)
+        (llama / name).write_text(text)
+        seen.add(open_model(llama).fingerprint)
     assert len(seen) == 6
-    assert open_model(model).weights_fingerprint == before.weights_fingerprint
+    assert open_model(llama).weights_fingerprint == before.weights_fingerprint
 
 
 def test_files_that_are_always_replaced_are_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = make_checkpoint(tmp_path / "model", "llama")
     read = loader.read_tokenizer
     n_reads = 0
 
@@ -234,15 +232,15 @@ def test_files_that_are_always_replaced_are_an_error(
         nonlocal n_reads
         n_reads += 1
         if n_reads <= n_replaced:
-            new = model / "new"
-            new.write_text((model / "config.json").read_text() + " ")
-            new.rename(model / "config.json")
+            new = llama / "new"
+            new.write_text((llama / "config.json").read_text() + " ")
+            new.rename(llama / "config.json")
         return read(*args)
 
     monkeypatch.setattr(loader, "read_tokenizer", replacing)
     n_replaced = 3
-    open_model(model)
+    open_model(llama)
     assert n_reads == 4
     n_replaced = 10**6
     with pytest.raises(ModelFormatError, match="were replaced each of the 20 times"):
-        open_model(model)
+        open_model(llama)
