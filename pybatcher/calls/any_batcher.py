@@ -34,6 +34,8 @@ from .options import (
     PrefixOptions,
     ScoreOptions,
     TokenizeOptions,
+    TypedChatOptions,
+    TypedCompleteOptions,
     check_names,
 )
 from .prefix_info import PrefixInfo
@@ -79,6 +81,26 @@ class AnyBatcher(Lifecycle):
     # -- outputs ----------------------------------------------------------------------------
 
     @overload  # a str is a Sequence[str] too; type checkers take the first signature that fits
+    async def generate(  # type: ignore[overload-overlap]
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        json_schema: type[T],
+        **options: Unpack[TypedCompleteOptions],
+    ) -> Completion[T]: ...
+
+    @overload
+    async def generate(
+        self,
+        prompt: Prompts,
+        params: SamplingParams | None = None,
+        *,
+        json_schema: type[T],
+        **options: Unpack[TypedCompleteOptions],
+    ) -> list[Completion[T]]: ...
+
+    @overload
     async def generate(  # type: ignore[overload-overlap]
         self,
         prompt: Prompt,
@@ -159,6 +181,24 @@ class AnyBatcher(Lifecycle):
         raises at once; all other errors are raised by the first piece.
         """
         return self._stream(prompt_call(prompt, params, options))
+
+    @overload
+    async def chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        *,
+        json_schema: type[T],
+        **options: Unpack[TypedChatOptions],
+    ) -> Completion[T]: ...
+
+    @overload
+    async def chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> Completion: ...
 
     async def chat(
         self,

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Generic, Literal, cast
+
+from typing_extensions import TypeVar
 
 from ..scheduling.plan import TopLogprobs
 from ..text.tool_call import ToolCall, ToolCallDelta
@@ -23,6 +25,8 @@ __all__ = [
     "Usage",
     "prompt_alone",
 ]
+
+T = TypeVar("T", default=Any)
 
 FinishReason = Literal["stop", "length", "deadline", "tool_calls"]
 """The reason why an output ended.
@@ -137,7 +141,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Completion:
+class Completion(Generic[T]):
     """A finished output. `str(completion)` is its text; `repr` shows its beginning.
 
     text: the output up to an end token or a stop text, in a chat without reasoning and tool calls.
@@ -167,25 +171,27 @@ class Completion:
     usage: Usage
     timeline: Timeline
     logprobs: tuple[TokenLogprob, ...] | None = None
-    other_choices: tuple[Completion, ...] = ()
+    other_choices: tuple[Completion[T], ...] = ()
     prompt_logprobs: tuple[float | None, ...] | None = None
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     notes: tuple[str, ...] = ()
     prompt_top_logprobs: tuple[TopLogprobs, ...] | None = None
-    parse: Callable[[str], object] | None = field(default=None, compare=False)
+    parse: Callable[[str], Any] | None = field(default=None, compare=False)
 
     @property
-    def parsed(self) -> Any:
+    def parsed(self) -> T:
         """The value of a structured output: a Python value for JSON, the text for choices.
 
         With a type as `json_schema`, an instance of that type; exceptions of its validators are
         raised. None if the output was cut (`finish_reason` is not "stop"), if it continues an
-        `output` that was given, and for a regex or a grammar.
+        `output` that was given, and for a regex or a grammar;
+        type checkers see the type alone, so look at `finish_reason` first.
         """
         if self.parse is None or self.finish_reason != "stop":
-            return None
-        return self.parse(self.text)
+            return cast(T, None)
+        value: T = self.parse(self.text)
+        return value
 
     @property
     def message(self) -> dict[str, Any]:
@@ -208,7 +214,7 @@ class Completion:
         return message
 
     @property
-    def choices(self) -> tuple[Completion, ...]:
+    def choices(self) -> tuple[Completion[T], ...]:
         """All `n` outputs, this one first."""
         return (self, *self.other_choices)
 

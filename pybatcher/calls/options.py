@@ -23,6 +23,9 @@ __all__ = [
     "ScoreOptions",
     "TemplateOptions",
     "TokenizeOptions",
+    "TypedChatOptions",
+    "TypedCompleteOptions",
+    "UntypedOptions",
     "check_known",
     "check_names",
 ]
@@ -37,8 +40,8 @@ class RequestOptions(TypedDict, total=False):
     trace_headers: Mapping[str, str] | None
 
 
-class SamplingOptions(TypedDict, total=False):
-    """The fields of `SamplingParams`."""
+class UntypedOptions(TypedDict, total=False):
+    """The fields of `SamplingParams` except `json_schema`, whose type is that of the result."""
 
     max_tokens: int
     temperature: float
@@ -57,12 +60,17 @@ class SamplingOptions(TypedDict, total=False):
     logprobs: int | None
     skip_special_tokens: bool
     n: int
-    json_schema: Any
     regex: str | None
     grammar: str | None
     choices: Sequence[str] | None
     json_object: bool
     of_model: Sequence[str]
+
+
+class SamplingOptions(UntypedOptions, total=False):
+    """The fields of `SamplingParams`."""
+
+    json_schema: Any
 
 
 class TemplateOptions(TypedDict, total=False):
@@ -83,11 +91,15 @@ class TokenizeOptions(TemplateOptions, total=False):
     add_special_tokens: bool
 
 
-class ChatOptions(RequestOptions, SamplingOptions, TemplateOptions, total=False):
-    """The keywords of `chat` and `stream_chat`."""
+class TypedChatOptions(RequestOptions, UntypedOptions, TemplateOptions, total=False):
+    """The keywords of `chat` beside a type as `json_schema`."""
 
     parallel_tool_calls: bool
     max_reasoning_tokens: int | None
+
+
+class ChatOptions(TypedChatOptions, SamplingOptions, total=False):
+    """The keywords of `chat` and `stream_chat`."""
 
 
 class GenerateOptions(RequestOptions, SamplingOptions, total=False):
@@ -101,6 +113,13 @@ class CompleteOptions(GenerateOptions, total=False):
     end.
     """
 
+    prompt_logprobs: bool | int | None
+
+
+class TypedCompleteOptions(RequestOptions, UntypedOptions, total=False):
+    """The keywords of `generate` beside a type as `json_schema`."""
+
+    output: Sequence[int]
     prompt_logprobs: bool | int | None
 
 

@@ -28,7 +28,7 @@ from pybatcher.calls.questions import AddPrefix, EmbedTexts, ScoreContinuations
 
 def test_keywords_of_sampling_are_the_fields_of_sampling_params() -> None:
     fields = SamplingParams.__dataclass_fields__
-    assert list(SamplingOptions.__annotations__) == list(fields)
+    assert SamplingOptions.__optional_keys__ == set(fields)
 
 
 @pytest.mark.parametrize(

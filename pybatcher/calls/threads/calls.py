@@ -32,6 +32,8 @@ from ..options import (
     PrefixOptions,
     ScoreOptions,
     TokenizeOptions,
+    TypedChatOptions,
+    TypedCompleteOptions,
 )
 from ..prefix_info import PrefixInfo
 from ..scores import Embedding, Score
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["BlockingCalls", "ThreadsafeBatcher"]
 
 B = TypeVar("B", bound=AnyBatcher)
+T = TypeVar("T")
 
 
 class ThreadsafeBatcher:
@@ -68,6 +71,26 @@ class ThreadsafeBatcher:
         """Make the calls of `batcher`. calls: returns the `RemoteCalls` of its loop, or raises."""
         self._batcher = batcher
         self._calls = calls
+
+    @overload
+    def generate(  # type: ignore[overload-overlap]
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        json_schema: type[T],
+        **options: Unpack[TypedCompleteOptions],
+    ) -> Future[Completion[T]]: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: Prompts,
+        params: SamplingParams | None = None,
+        *,
+        json_schema: type[T],
+        **options: Unpack[TypedCompleteOptions],
+    ) -> Future[list[Completion[T]]]: ...
 
     @overload
     def generate(  # type: ignore[overload-overlap]
@@ -104,12 +127,30 @@ class ThreadsafeBatcher:
         stream = self._batcher.stream(prompt, params, **options)
         return ThreadsafeStream(stream, self._calls())
 
+    @overload
+    def chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        *,
+        json_schema: type[T],
+        **options: Unpack[TypedChatOptions],
+    ) -> Future[Completion[T]]: ...
+
+    @overload
     def chat(
         self,
         messages: Messages,
         params: SamplingParams | None = None,
         **options: Unpack[ChatOptions],
-    ) -> Future[Completion]:
+    ) -> Future[Completion]: ...
+
+    def chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> Any:
         """Return the assistant's next turn. `AnyBatcher.chat` has the arguments."""
         return self._calls().run(partial(self._batcher.chat, messages, params, **options))
 
@@ -244,6 +285,26 @@ class BlockingCalls(ABC, Generic[B]):
         self,
         prompt: Prompt,
         params: SamplingParams | None = None,
+        *,
+        json_schema: type[T],
+        **options: Unpack[TypedCompleteOptions],
+    ) -> Completion[T]: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: Prompts,
+        params: SamplingParams | None = None,
+        *,
+        json_schema: type[T],
+        **options: Unpack[TypedCompleteOptions],
+    ) -> list[Completion[T]]: ...
+
+    @overload
+    def generate(  # type: ignore[overload-overlap]
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
         **options: Unpack[CompleteOptions],
     ) -> Completion: ...
 
@@ -274,12 +335,30 @@ class BlockingCalls(ABC, Generic[B]):
         thread = self._running_thread()
         return BlockingStream(self, thread, self._batcher.stream(prompt, params, **options))
 
+    @overload
+    def chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        *,
+        json_schema: type[T],
+        **options: Unpack[TypedChatOptions],
+    ) -> Completion[T]: ...
+
+    @overload
     def chat(
         self,
         messages: Messages,
         params: SamplingParams | None = None,
         **options: Unpack[ChatOptions],
-    ) -> Completion:
+    ) -> Completion: ...
+
+    def chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> Any:
         """Return the assistant's next turn. `AnyBatcher.chat` has the arguments."""
         return self._running_thread().call(self._batcher.chat(messages, params, **options))
 
