@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidRequestError, ModelFormatError
 from ..errors.checks import REQUEST, short, type_name
-from .chat_messages import read_messages, unread_arguments
-from .message_forms import MessageForms, message_forms_of
+from .chat_messages import PartJoin, read_messages, unread_arguments
+from .message_forms import MessageForms, joins_of, message_forms_of
 from .plain_values import PlainReader
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class ChatTemplate:
         self._sandbox: Sandbox | None = None
         self._compile_error: ModelFormatError | None = None
         self._forms: MessageForms | None = None  # found when a chat needs them
+        self._joins: dict[str, PartJoin] | None = None  # found when a message has several parts
         self._for_tools: ChatTemplate | None = None
         if tool_source is not None:
             self._for_tools = ChatTemplate(tool_source, special_tokens=special_tokens)
@@ -77,7 +78,8 @@ class ChatTemplate:
             of an assistant's `tool_calls` may be JSON texts, as in OpenAI's API: they become
             mappings, which most templates expect; for a template that expects texts, mappings
             become JSON texts. A text that is no JSON object is passed unchanged. Reasoning may be
-            in `reasoning_content`, `reasoning` or `thinking`.
+            in `reasoning_content`, `reasoning` or `thinking`. Text parts are joined as the template
+            joins them, or by a line feed if it takes only texts.
         add_generation_prompt: end with the header of the assistant's turn.
         tools: functions that the model may call: [{"type": "function", "function": {...}}, ...].
         variables: further variables of the template, such as enable_thinking or reasoning_effort.
@@ -190,22 +192,29 @@ class ChatTemplate:
         return text if other.count("None") == text.count("None") else other
 
     def _read_messages(self, messages: object, sandbox: Sandbox) -> list[dict[str, Any]]:
-        plain = read_messages(messages, keeps_null=True, arguments="mapping")
+        joins = self._joins_of(sandbox) if _has_parts(messages) else None
+        plain = read_messages(messages, keeps_null=True, arguments="mapping", joins=joins)
         if not any(one["role"] == "assistant" and _needs_form(one) for one in plain):
             return plain
         forms = self._forms_of(sandbox)
         if forms.arguments != "mapping":
-            plain = read_messages(messages, keeps_null=True, arguments=forms.arguments)
+            plain = read_messages(messages, keeps_null=True, arguments=forms.arguments, joins=joins)
         return forms.with_contents(plain)
+
+    def _joins_of(self, sandbox: Sandbox) -> dict[str, PartJoin]:
+        """Return how the template joins text parts, found once."""
+        if self._joins is None:
+            self._joins = joins_of(self._probe(sandbox))
+        return self._joins
+
+    def _probe(self, sandbox: Sandbox) -> Callable[[Mapping[str, Any]], str]:
+        known = {**self._variables(None), "add_generation_prompt": True}
+        return lambda values: sandbox.render({**known, **values})
 
     def _forms_of(self, sandbox: Sandbox) -> MessageForms:
         """Return the forms of the template. Threads that find them at a time find the same."""
         if self._forms is None:
-            known = self._variables(None)
-            defaults = {"add_generation_prompt": True}
-            self._forms = message_forms_of(
-                lambda values: sandbox.render({**known, **defaults, **values})
-            )
+            self._forms = message_forms_of(self._probe(sandbox))
         return self._forms
 
     def _variables(self, variables: object) -> dict[str, Any]:
@@ -280,6 +289,14 @@ def _read_tools(tools: object) -> list[Any] | None:
             if not isinstance(tool, Mapping):
                 raise REQUEST.bad(f"tools[{index}]", tool, "a mapping that describes a tool")
         return reader.value(tools, "tools", 0) or None
+
+
+def _has_parts(messages: object) -> bool:
+    """Return whether a message has several parts. Messages may be of any type."""
+    if not isinstance(messages, (list, tuple)):
+        return False
+    contents = (one.get("content") for one in messages if isinstance(one, dict))
+    return any(isinstance(one, (list, tuple)) and len(one) > 1 for one in contents)
 
 
 def _needs_form(message: Mapping[str, Any]) -> bool:

@@ -11,7 +11,10 @@ from ..errors.checks import REQUEST, type_name
 from .partial_json import cut_object
 from .plain_values import PlainReader, plain_json
 
-__all__ = ["ArgumentForm", "read_messages", "unread_arguments"]
+__all__ = ["ArgumentForm", "PartJoin", "read_messages", "unread_arguments"]
+
+PartJoin = tuple[str, bool]
+"""The way a template joins text parts: the text between them, and whether it strips each part."""
 
 ArgumentForm = Literal["mapping", "text"]
 """The form in which a template expects arguments of calls: a mapping, or its JSON text."""
@@ -24,7 +27,11 @@ _REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 def read_messages(
-    messages: object, *, keeps_null: bool, arguments: ArgumentForm
+    messages: object,
+    *,
+    keeps_null: bool,
+    arguments: ArgumentForm,
+    joins: Mapping[str, PartJoin] | None = None,
 ) -> list[dict[str, Any]]:
     """Return the messages as plain data, the only kind that a template may see.
 
@@ -32,6 +39,7 @@ def read_messages(
     arguments: the form to convert arguments of calls to. A JSON text that was cut, as a call that
         `max_tokens` cut has it, becomes a mapping of its complete members. Another text that is no
         JSON object is unchanged.
+    joins: how text parts of a message become one text, by role; in other roles by a line feed.
 
     Raises InvalidRequestError, which names the field.
     """
@@ -40,7 +48,7 @@ def read_messages(
         raise InvalidRequestError(
             f"messages is {found}; it must be a list of at least one message", field="messages"
         )
-    reader = _MessageReader(keeps_null, arguments)
+    reader = _MessageReader(keeps_null, arguments, joins or {})
     with REQUEST.reading("messages", messages, _PLAIN):
         return [reader.message(one, f"messages[{i}]") for i, one in enumerate(messages)]
 
@@ -56,10 +64,13 @@ def unread_arguments(messages: list[dict[str, Any]]) -> str:
 
 
 class _MessageReader:
-    def __init__(self, keeps_null: bool, arguments: ArgumentForm) -> None:
+    def __init__(
+        self, keeps_null: bool, arguments: ArgumentForm, joins: Mapping[str, PartJoin]
+    ) -> None:
         self._values = PlainReader("messages are too large")
         self._keeps_null = keeps_null
         self._arguments = arguments
+        self._joins = joins
 
     def message(self, message: object, where: str) -> dict[str, Any]:
         if not isinstance(message, Mapping):
@@ -84,7 +95,11 @@ class _MessageReader:
         if isinstance(content, list):
             for part, item in enumerate(content):
                 _check_part(item, f"{where}.content[{part}]")
-            message["content"] = "\n".join(item["text"] for item in content)
+            texts = [item["text"] for item in content]
+            if len(texts) > 1:
+                between, strips = self._joins.get(message["role"], ("\n", False))
+                texts = [between.join(one.strip() if strips else one for one in texts)]
+            message["content"] = "".join(texts)
         elif content is None and is_assistant:  # a turn with a call and no text
             message["content"] = None if self._keeps_null else ""
         elif not isinstance(content, str):

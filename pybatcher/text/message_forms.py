@@ -7,15 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .chat_messages import ArgumentForm
+from .chat_messages import ArgumentForm, PartJoin
 
-__all__ = ["MessageForms", "message_forms_of"]
+__all__ = ["MessageForms", "joins_of", "message_forms_of"]
 
 Render = Callable[[Mapping[str, Any]], str]
 """Takes the variables of a template; it may raise anything."""
 
 _KEY = "pybatcher_probe"
 _NAME = "probe"
+_ID = "probe0000"  # nine letters and digits, which Mistral's templates require
 _TOOLS = [
     {
         "type": "function",
@@ -79,6 +80,33 @@ def message_forms_of(render: Render) -> MessageForms:
     return MessageForms(arguments, beside, alone, several)
 
 
+def joins_of(render: Render) -> dict[str, PartJoin]:
+    """Return how the template joins the text parts of a message, by role.
+
+    A role is left out if the template takes only texts there, or writes more than white space
+    between the parts.
+    """
+    parts = [{"type": "text", "text": f"{_KEY}1\t"}, {"type": "text", "text": f"\t{_KEY}2"}]
+    question = {"role": "user", "content": "question"}
+    call = {"id": _ID, "type": "function", "function": {"name": _NAME, "arguments": {}}}
+    calls = {"role": "assistant", "content": "", "tool_calls": [call]}
+    chats: tuple[tuple[list[Any], dict[str, Any], list[Any]], ...] = (
+        ([], {"role": "user"}, []),
+        ([], {"role": "system"}, [question]),
+        ([question], {"role": "assistant"}, [question]),
+        ([question, calls], {"role": "tool", "tool_call_id": _ID, "name": _NAME}, []),
+    )
+    found: dict[str, PartJoin] = {}
+    for before, message, after in chats:
+        chat = [*before, {**message, "content": parts}, *after]
+        text = _rendered(render, {"messages": chat, "tools": None}) or ""
+        between, second, _ = text.partition(f"{_KEY}1")[2].partition(f"{_KEY}2")
+        if second and not between.strip():
+            strips = "\t" not in between
+            found[message["role"]] = between if strips else between[1:-1], strips
+    return found
+
+
 def _best(statuses: Mapping[str | None, int]) -> tuple[str | None, ...]:
     """Return the contents with the best status; the empty text if the template takes neither."""
     best = max(statuses.values())
@@ -90,7 +118,7 @@ def _status(render: Render, content: str | None, form: ArgumentForm, n_calls: in
     values = [{_KEY: f"value{i}"} for i in range(n_calls)]
     calls = [
         {
-            "id": f"probe{i:04}",  # nine letters and digits, which Mistral's templates require
+            "id": f"{_ID[:-1]}{i}",
             "type": "function",
             "function": {
                 "name": _NAME,

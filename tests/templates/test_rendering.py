@@ -167,3 +167,38 @@ def test_arguments_that_are_no_json_are_never_the_templates_fault(name: str) -> 
     else:
         return
     assert "arguments" in said
+
+
+PARTS = [{"type": "text", "text": text} for text in ("Hello, ", " my\nworld ", "日本")]
+OF_PARTS: dict[str, list[dict[str, Any]]] = {
+    "user": [{"role": "user", "content": PARTS}],
+    "system": [{"role": "system", "content": PARTS}, USER],
+    "assistant": [USER, {"role": "assistant", "content": PARTS}, {**USER, "content": PARTS}],
+}
+# Templates that strip only some parts, or take parts from a user and lose them of an assistant.
+OTHER_PARTS = {
+    ("Apriel-1.6-15b-Thinker-fixed", "assistant"),
+    ("unsloth-Apriel-1.5", "assistant"),
+    ("unsloth-mistral-Devstral-Small-2507", "assistant"),
+    ("tool_chat_template_gemma4", "system"),
+    ("tool_chat_template_mistral3", "assistant"),
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_text_parts_are_joined_as_by_transformers(name: str) -> None:
+    for role, messages in OF_PARTS.items():
+        try:
+            rendered, _ = render_jinja_template(
+                [messages],
+                chat_template=TEMPLATES[name].read_text(),
+                add_generation_prompt=True,
+                **SPECIAL_TOKENS,
+            )
+        except Exception:  # of any type: the template takes only texts
+            continue
+        (text,) = rendered
+        if "'text'" in text or '"text"' in text or "world" not in text:
+            continue  # it writes parts in Python's notation, or loses them
+        found = chat_template(name).render(messages)
+        assert (found == text) is ((name, role) not in OTHER_PARTS), role

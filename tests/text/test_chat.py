@@ -141,6 +141,13 @@ def test_text_parts_are_joined() -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     rendered = chat("{{ messages[0].content }}").render([{"role": "user", "content": parts}])
     assert rendered == "one\ntwo"
+    takes_parts = chat(
+        "{% for one in messages %}{% if one.content is string %}{{ one.content }}"
+        "{% else %}{% for part in one.content %}{{ part.text }}{% endfor %}{% endif %}{% endfor %}"
+    )
+    assert takes_parts.render([{"role": "user", "content": parts}]) == "onetwo"
+    turns = [CHAT[0], {"role": "assistant", "content": parts}, {"role": "odd", "content": parts}]
+    assert takes_parts.render(turns) == f"{CHAT[0]['content']}onetwoone\ntwo"
 
 
 def test_a_text_of_a_subclass_is_a_text() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pybatcher.text.message_forms import message_forms_of
+from pybatcher.text.message_forms import joins_of, message_forms_of
 from pybatcher.text.sandbox import Sandbox
 
 CALLS = "{% for m in messages %}{% for c in m.tool_calls %}{% set f = c.function %}"
@@ -65,3 +65,34 @@ def test_an_empty_content_has_the_form_that_shows_the_calls(
         (made,) = forms.with_contents([message])
         assert made["content"] in beside_calls
         assert made["content"] == content or content not in beside_calls
+
+
+TEXT = "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+ROLES = ("user", "system", "assistant", "tool")
+
+
+@pytest.mark.parametrize(
+    ("written", "join"),
+    [
+        ("{% for one in m.content %}{{ one.text }}{% endfor %}", ("", False)),
+        ("{% for one in m.content %}{{ one.text | trim }}{% endfor %}", ("", True)),
+        ("{{ m.content | map(attribute='text') | join('\\n') }}", ("\n", False)),
+        ("{% for one in m.content %}{{ one.text | trim + ' ' }}{% endfor %}", (" ", True)),
+        ("{{ m.content }}", None),  # in Python's notation
+        ("{{ m.content[0].text }}", None),
+        ("{% for one in m.content %}<part>{{ one.text }}</part>{% endfor %}", None),
+        ("{{ m.content + '' }}", None),
+    ],
+)
+def test_how_parts_are_joined(written: str, join: tuple[str, bool] | None) -> None:
+    found = joins_of(Sandbox(TEXT + written + "{% endif %}{% endfor %}").render)
+    assert found == ({} if join is None else dict.fromkeys(ROLES, join))
+
+
+def test_parts_are_joined_by_role() -> None:
+    template = (
+        "{% for m in messages %}{% if m.role == 'user' and m.content is not string %}"
+        "{{ m.content | map(attribute='text') | join(' ') }}"
+        "{% else %}{{ m.role + m.content }}{% endif %}{% endfor %}"
+    )
+    assert joins_of(Sandbox(template).render) == {"user": (" ", False)}

@@ -30,6 +30,7 @@ __all__ = [
     "by_sample",
     "choices_of",
     "chunks_of",
+    "content_of",
     "finish_reason_of",
     "joined_logprobs",
     "read_chat",
@@ -136,9 +137,16 @@ def _message(message: object, where: str) -> dict[str, Any]:
         read["content"] = ""
     content = read.get("content")
     if isinstance(content, list):
-        parts = (_part(part, f"{where}.content[{i}]") for i, part in enumerate(content))
-        read["content"] = "\n".join(parts)
+        texts = [_part(part, f"{where}.content[{i}]") for i, part in enumerate(content)]
+        read["content"] = content_of(texts)
     return read
+
+
+def content_of(texts: Sequence[str]) -> str | list[dict[str, str]]:
+    """Return a content of one text, or of parts, which the chat template joins."""
+    if len(texts) < 2:
+        return "".join(texts)
+    return [{"type": "text", "text": text} for text in texts]
 
 
 def _part(part: object, where: str) -> str:

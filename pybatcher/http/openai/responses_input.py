@@ -8,6 +8,7 @@ from typing import Any
 
 from ..base.sampling_fields import bad, read_text
 from ..base.turns import check_count, joined_turn
+from .chat_completions import content_of
 
 __all__ = ["read_input"]
 
@@ -81,7 +82,11 @@ def _of_role(item: Mapping[str, Any], where: str) -> dict[str, Any]:
     role = item.get("role")
     if not isinstance(role, str) or role not in _ROLES:
         raise bad(f"{where}.role", role, "'user', 'assistant', 'system' or 'developer'")
-    content = _content(item.get("content"), f"{where}.content")
+    given, where = item.get("content"), f"{where}.content"
+    if role == "user" and isinstance(given, list):
+        texts = [_part(part, f"{where}[{index}]") for index, part in enumerate(given)]
+        return {"role": role, "content": content_of(texts)}
+    content = _content(given, where)
     return {"role": "system" if role == "developer" else role, "content": content}
 
 

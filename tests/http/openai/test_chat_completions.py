@@ -57,7 +57,7 @@ def test_messages_as_templates_know_them() -> None:
     )
     assert read == [
         {"role": "system", "content": "a"},
-        {"role": "user", "content": "b\nc"},
+        {"role": "user", "content": [{"type": "text", "text": one} for one in "bc"]},
         {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
         {"role": "tool", "content": "", "tool_call_id": "1"},
         {"role": "system", "content": ""},
@@ -74,7 +74,10 @@ def test_a_part_is_a_text_also_an_empty_one() -> None:
 
     assert content() == ""
     assert content({"type": "text", "text": ""}) == ""
-    assert content({"type": "text", "text": "a"}, {"type": "input_text", "text": ""}) == "a\n"
+    assert content({"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}) == [
+        {"type": "text", "text": "a"},
+        {"type": "text", "text": "b"},
+    ]
     assert content({"type": "refusal", "refusal": "no"}) == "no"
     bad: tuple[tuple[dict[str, Any], str], ...] = (
         ({"type": "text"}, "text"),

@@ -47,8 +47,9 @@ def test_messages_of_all_roles_with_and_without_a_type() -> None:
         message("system", "g"),
     ]
     assert [(one["role"], one["content"]) for one in read_input(items)] == [
-        *(("user", "a"), ("assistant", "b"), ("user", "c\nd"), ("assistant", "e")),
-        *(("system", "f"), ("system", "g")),
+        *(("user", "a"), ("assistant", "b")),
+        ("user", [{"type": "text", "text": "c"}, {"type": "text", "text": "d"}]),
+        *(("assistant", "e"), ("system", "f"), ("system", "g")),
     ]
 
 
