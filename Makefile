@@ -101,6 +101,7 @@ $(VENV)/.build-tools: | $(BIN)/python
 $(VENV)/.core: $(BUILD_INPUTS) | $(VENV)/.build-tools
 	@for old in $(VENV)/lib/*/site-packages/pybatcher-0.*.dist-info; do \
 	    [ ! -d "$$old" ] || $(PIP) uninstall --yes pybatcher; done
+	@echo "Compiling the C++ extension, which takes minutes; build/native/.ninja_log grows meanwhile."
 	$(INSTALL) .
 	@touch $@
 

@@ -129,6 +129,28 @@ class Engine:
             ends the load.
         Raises ModelFormatError, ConfigError, and EngineError if memory is short.
         """
+
+    @staticmethod
+    def plan(
+        config: dict[str, Any],
+        tensors: dict[str, _Tensor],
+        *,
+        dtype: str,
+        kv_dtype: str,
+        device: str,
+        n_ctx: int | str,
+        n_parallel: int,
+        n_ubatch: int,
+        block_size: int,
+        native: set[str] = ...,
+    ) -> dict[str, Any]:
+        """Return facts about an engine that is not made: its memory, n_ctx and KV groups.
+
+        The arguments are those of the constructor. Values of tensors are not read, and functions
+        are not called. `buffer_bytes` is an estimate. `available_bytes` is the free memory of the
+        device; on the CPU the limits of cgroups count. Other fields are those of `description`.
+        Raises ModelFormatError, ConfigError, and EngineError for a GPU that cannot be used.
+        """
     def seq_new(self, namespace: str = "") -> int:
         """Take the lowest free sequence id and return it.
 

@@ -13,9 +13,11 @@ Usable alone, without asyncio and without a scheduler:
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from array import array
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -30,6 +32,7 @@ from .errors import InvalidRequestError, ModelFormatError, PybatcherError
 from .loading import (
     ENGINE_DTYPE,
     MIXTURES,
+    PLAIN,
     LoadedModel,
     convert_tensors,
     convert_to_mixture,
@@ -40,6 +43,7 @@ from .loading import (
 from .loading.weights_cache import cache_for
 from .machine.cores import Cores
 from .machine.cuda import CudaDevice, CudaInfo
+from .machine.memory import MemoryNeed
 from .params import SamplingParams
 from .params.config import BLOCK_SIZE, BlockSize, CachePlace, ContextSize, EngineConfig
 from .scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult, TopLogprobs
@@ -83,6 +87,7 @@ class Engine(_core.Engine):
         n_threads: int = 0,
         block_size: BlockSize = "auto",
         weights_cache: CachePlace = "auto",
+        overcommit: bool = False,
         progress: Progress | None = None,
     ) -> Self:
         """Load a model directory, a GGUF file, or a model of the Hugging Face hub.
@@ -106,6 +111,7 @@ class Engine(_core.Engine):
             n_threads=n_threads,
             block_size=block_size,
             weights_cache=weights_cache,
+            overcommit=overcommit,
         )
         return cls.from_loaded(open_guarded(path, progress), config, progress)
 
@@ -120,29 +126,18 @@ class Engine(_core.Engine):
             f32, else bf16.
         kv_dtype: f32 with f32 weights, else bf16. device: the CPU.
         n_ctx: the number of tokens for which memory is free.
-        Raises ModelFormatError, and EngineError if memory is short. Warns if the weights cache
-        cannot be used.
+        Raises ModelFormatError, and EngineError if memory is short, before weights are read. Warns
+        if the weights cache cannot be used.
         """
-        device = "cpu" if config.device == "auto" else config.device
-        dtype, tensors, native = _prepared(model, config)
-        kv_dtype = config.kv_dtype
-        if kv_dtype == "auto":
-            kv_dtype = "f32" if dtype == "f32" else "bf16"
+        arguments = _arguments(model, config, *_prepared(model, config))
         origin = str(model.path or model.name)
         try:
+            if arguments["device"] == "cpu" and not config.overcommit:
+                MemoryNeed.of(_plan(arguments)).check(origin)
             engine = cls(
-                asdict(model.config),
-                tensors,
-                dtype=dtype,
-                kv_dtype=kv_dtype,
-                device=device,
-                n_ctx=config.n_ctx,
-                n_parallel=config.n_parallel,
-                n_ubatch=config.n_ubatch,
+                **arguments,
                 n_threads=config.n_threads,
-                block_size=_block_size(model, config),
                 mapped={name for name, tensor in model.tensors.items() if tensor.mapped},
-                native=native,
                 weights_cache=cache_for(model, config.weights_cache),
                 progress=_checking(model, progress),
             )
@@ -159,6 +154,24 @@ class Engine(_core.Engine):
                 stacklevel=2,
             )
         return engine
+
+    @classmethod
+    def planned(cls, model: LoadedModel, config: EngineConfig) -> dict[str, Any]:
+        """Return fields of the `description` of an engine that is not made, and its memory.
+
+        Reads no weights. The further fields are those of `plan`. Raises ModelFormatError,
+        ConfigError, and EngineError for a GPU that cannot be used.
+        """
+        dtype, tensors, native = _prepared(model, config)
+        arguments = _arguments(model, config, dtype, tensors, native)
+        sizes: Counter[str] = Counter()
+        for name, tensor in model.tensors.items():
+            if len(tensor.shape) == 2:
+                kept = tensors[name][1] if name in native else dtype
+                sizes["bf16" if kept == "f16" else kept] += math.prod(tensor.shape)
+        dtypes = ", ".join(kind for kind, _ in sizes.most_common())
+        shown = {name: arguments[name] for name in ("kv_dtype", "device")}
+        return {**_plan(arguments), **shown, "dtypes": dtypes}
 
     @staticmethod
     def cores() -> Cores:
@@ -342,6 +355,42 @@ def _prepared(model: LoadedModel, config: EngineConfig) -> tuple[str, dict[str, 
         dtype = engine_dtype(model.dtype)
         native = native_matrices(model.tensors)
     return dtype, convert_tensors(model.tensors, dtype, origin, native), native
+
+
+def _arguments(
+    model: LoadedModel, config: EngineConfig, dtype: str, tensors: dict[str, Any], native: set[str]
+) -> dict[str, Any]:
+    """Return the arguments that the compiled engine and its `plan` share."""
+    kv_dtype = config.kv_dtype
+    if kv_dtype == "auto":
+        kv_dtype = "f32" if dtype == "f32" else "bf16"
+    return {
+        "config": asdict(model.config),
+        "tensors": tensors,
+        "dtype": dtype,
+        "kv_dtype": kv_dtype,
+        "device": "cpu" if config.device == "auto" else config.device,
+        "n_ctx": config.n_ctx,
+        "n_parallel": config.n_parallel,
+        "n_ubatch": config.n_ubatch,
+        "block_size": _block_size(model, config),
+        "native": native,
+    }
+
+
+def _plan(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the `plan` of the compiled engine, without an access to the matrices' memory."""
+    tensors = {
+        name: (_not_read, entry[1], *entry[0].shape)
+        if len(entry) == 2 and entry[0].ndim == 2 and entry[1] in PLAIN and entry[0].shape[1] > 1
+        else entry
+        for name, entry in arguments["tensors"].items()
+    }
+    return _core.Engine.plan(**{**arguments, "tensors": tensors})
+
+
+def _not_read() -> NDArray[Any]:
+    raise AssertionError("the values of a planned engine's tensors are not read")
 
 
 def _quantised(

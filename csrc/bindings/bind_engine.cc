@@ -15,6 +15,8 @@
 #include "bindings/engine_calls.h"
 #include "bindings/py_engine.h"
 #include "core_docs.h"
+#include "engine/memory_need.h"
+#include "os/memory.h"
 
 namespace py = pybind11;
 
@@ -42,6 +44,24 @@ int to_context(const py::object& n_ctx) {
   return is_auto ? kAutoContext : to_option(n_ctx, "n_ctx", 1);
 }
 
+EngineOptions to_options(const std::string& dtype, const std::string& kv_dtype,
+                         const py::object& n_ctx, const py::object& n_parallel,
+                         const py::object& n_ubatch, const py::object& block_size) {
+  return {.dtype = to_dtype("dtype", dtype),
+          .kv_dtype = to_dtype("kv_dtype", kv_dtype),
+          .n_ctx = to_context(n_ctx),
+          .n_parallel = to_option(n_parallel, "n_parallel", 1),
+          .n_ubatch = to_option(n_ubatch, "n_ubatch", 1),
+          .block_size = to_option(block_size, "block_size", 1)};
+}
+
+std::unique_ptr<Backend> make_backend(const std::string& device, int n_threads) {
+  if (device != "cpu" && device != "cuda") {
+    throw Error(ErrorCode::kConfig, "device is '" + device + "'; it must be 'cpu' or 'cuda'");
+  }
+  return device == "cpu" ? make_cpu_backend(n_threads) : make_cuda_backend(n_threads);
+}
+
 std::unique_ptr<PyEngine> make_engine(const py::dict& config, const py::dict& tensors,
                                       const std::string& dtype, const std::string& kv_dtype,
                                       const std::string& device, const py::object& n_ctx,
@@ -49,25 +69,55 @@ std::unique_ptr<PyEngine> make_engine(const py::dict& config, const py::dict& te
                                       const py::object& n_threads, const py::object& block_size,
                                       const py::set& mapped, const py::set& native,
                                       const py::object& weights_cache, const py::object& progress) {
-  const EngineOptions options{.dtype = to_dtype("dtype", dtype),
-                              .kv_dtype = to_dtype("kv_dtype", kv_dtype),
-                              .n_ctx = to_context(n_ctx),
-                              .n_parallel = to_option(n_parallel, "n_parallel", 1),
-                              .n_ubatch = to_option(n_ubatch, "n_ubatch", 1),
-                              .block_size = to_option(block_size, "block_size", 1)};
-  if (device != "cpu" && device != "cuda") {
-    throw Error(ErrorCode::kConfig, "device is '" + device + "'; it must be 'cpu' or 'cuda'");
-  }
+  const EngineOptions options =
+      to_options(dtype, kv_dtype, n_ctx, n_parallel, n_ubatch, block_size);
   const int threads = to_option(n_threads, "n_threads", 0);
   std::vector<py::object> keep_alive;
   ModelConfig model_config = to_model_config(config);
   const TensorMap views = to_tensors(tensors, mapped, native, keep_alive);
   const LoadOptions load = to_load_options(weights_cache, progress);
   const py::gil_scoped_release release;
-  auto backend = device == "cpu" ? make_cpu_backend(threads) : make_cuda_backend(threads);
-  auto engine =
-      std::make_unique<Engine>(std::move(model_config), views, options, std::move(backend), load);
+  auto engine = std::make_unique<Engine>(std::move(model_config), views, options,
+                                         make_backend(device, threads), load);
   return std::make_unique<PyEngine>(std::move(engine));
+}
+
+// Adds the groups of layers that keep windows or states to a description.
+void describe_groups(const std::vector<LayerGroup>& groups, py::dict& d) {
+  py::list windows, states;
+  for (const LayerGroup& group : groups) {
+    if (group.is_state) {
+      states.append(py::make_tuple(group.n_layers, group.n_blocks));
+    } else if (group.window > 0) {
+      windows.append(py::make_tuple(group.window, group.n_layers, group.n_blocks));
+    }
+  }
+  d["kv_windows"] = windows;
+  d["kv_states"] = states;
+}
+
+py::dict plan(const py::dict& config, const py::dict& tensors, const std::string& dtype,
+              const std::string& kv_dtype, const std::string& device, const py::object& n_ctx,
+              const py::object& n_parallel, const py::object& n_ubatch,
+              const py::object& block_size, const py::set& native) {
+  const EngineOptions options =
+      to_options(dtype, kv_dtype, n_ctx, n_parallel, n_ubatch, block_size);
+  std::vector<py::object> keep_alive;
+  const TensorMap views = to_tensors(tensors, {}, native, keep_alive);
+  const ModelConfig model_config = to_model_config(config);
+  const auto backend = make_backend(device, 1);
+  // A GPU gives half of its free memory to KV.
+  const size_t available = device == "cpu" ? available_memory() : 2 * backend->memory_for_kv(0);
+  const MemoryNeed need = memory_need(model_config, views, options, *backend, available);
+  py::dict d;
+  d["weight_bytes"] = need.weights;
+  d["kv_bytes"] = need.kv;
+  d["buffer_bytes"] = need.buffers;
+  d["available_bytes"] = available;
+  d["n_ctx"] = need.n_blocks * options.block_size;
+  d["cpu_target"] = backend->target();
+  describe_groups(model_layer_groups(model_config, options, *backend, need.n_blocks).groups, d);
+  return d;
 }
 
 void set_sampling(PyEngine& self, const py::object& seq_id, double temperature,
@@ -124,16 +174,7 @@ py::dict description(const PyEngine& self) {
   d["weight_bytes"] = facts.weight_bytes;
   d["n_ctx"] = facts.options.n_ctx;
   d["kv_bytes"] = facts.kv_bytes;
-  py::list windows, states;
-  for (const LayerGroup& group : facts.layer_groups) {
-    if (group.is_state) {
-      states.append(py::make_tuple(group.n_layers, group.n_blocks));
-    } else if (group.window > 0) {
-      windows.append(py::make_tuple(group.window, group.n_layers, group.n_blocks));
-    }
-  }
-  d["kv_windows"] = windows;
-  d["kv_states"] = states;
+  describe_groups(facts.layer_groups, d);
   d["weights_cache"] = facts.weights_cache.state;
   return d;
 }
@@ -286,6 +327,10 @@ void bind_engine(py::module_& module) {
              py::arg("block_size"), py::arg("mapped") = py::set(), py::arg("native") = py::set(),
              py::arg("weights_cache") = py::none(), py::arg("progress") = py::none(),
              doc("Engine.__init__"));
+  engine.def_static("plan", &plan, py::arg("config"), py::arg("tensors"), py::kw_only(),
+                    py::arg("dtype"), py::arg("kv_dtype"), py::arg("device"), py::arg("n_ctx"),
+                    py::arg("n_parallel"), py::arg("n_ubatch"), py::arg("block_size"),
+                    py::arg("native") = py::set(), doc("Engine.plan"));
   bind_sequences(engine);
   bind_compute(engine);
   bind_facts(engine);

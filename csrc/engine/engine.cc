@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "engine/context_by_memory.h"
+#include "engine/memory_need.h"
 
 namespace pb {
 namespace {
@@ -87,15 +88,7 @@ int Engine::choose_blocks() {
   return context_by_memory(
       {.memory = backend_->memory_for_kv(mapped),
        .bytes_of =
-           [&](int n_blocks) {
-             const LayerGroups made = group_layers(n_blocks);
-             size_t bytes = 0;
-             for (const LayerStorage& storage : made.storages) {
-               const LayerGroup& group = made.groups[static_cast<size_t>(storage.group)];
-               bytes += make_kv(storage, 0).block_bytes * static_cast<size_t>(group.n_blocks);
-             }
-             return bytes;
-           },
+           [&](int n_blocks) { return pb::kv_bytes(config_, options_, *backend_, n_blocks); },
        .block_size = options_.block_size,
        .n_sequences = options_.n_parallel,
        .n_positions = config_.max_position_embeddings});
@@ -119,26 +112,8 @@ ForwardLimits Engine::forward_limits() const {
           .kv_dtype = options_.kv_dtype};
 }
 
-// Divides the layers into KV groups. The windows of an encoder are ignored: releasing blocks that
-// have left a window would save nothing, because the whole text is computed in one pass.
 LayerGroups Engine::group_layers(int n_blocks) const {
-  std::vector<LayerKv> layers;
-  for (int layer = 0; layer < config_.n_layers; ++layer) {
-    const LayerShape shape = config_.shape(layer);
-    if (config_.is_recurrent(layer)) {
-      layers.push_back({.state_size = config_.state_size()});
-      continue;
-    }
-    const int window = config_.causal ? config_.sliding_windows[static_cast<size_t>(layer)] : 0;
-    layers.push_back({.window = window,
-                      .shape = {shape.n_kv_heads, shape.head_dim},
-                      .read_from = shape.kv_layer});
-  }
-  return pb::group_layers(layers, {.n_blocks = n_blocks,
-                                   .block_size = options_.block_size,
-                                   .n_sequences = options_.n_parallel,
-                                   .n_rows = std::max(options_.n_ubatch, kStepRows),
-                                   .max_groups = backend_->max_layer_groups()});
+  return model_layer_groups(config_, options_, *backend_, n_blocks);
 }
 
 // Returns the groups for which forward_ was made, with fewer blocks if forward_ has taken memory.
@@ -153,26 +128,11 @@ LayerGroups Engine::layer_groups_by_memory() {
   return made;
 }
 
-KvStorage Engine::make_kv(const LayerStorage& storage, int n_blocks) {
-  const auto make_states = [&](const auto& shape) {
-    return backend_->recurrent().make_states(n_blocks, storage.n_layers, shape);
-  };
-  KvStorage made =
-      storage.state_size == 0
-          ? backend_->make_kv(n_blocks, options_.block_size, storage.n_layers,
-                              storage.shape.n_heads, storage.shape.head_dim, options_.kv_dtype)
-      : config_.has_short_conv() ? make_states(config_.short_conv)
-                                 : make_states(config_.gated_delta_net);
-  made.block_size = options_.block_size;
-  made.group = storage.group;
-  return made;
-}
-
 ModelKv Engine::make_model_kv() {
   ModelKv made;
   for (const LayerStorage& storage : layer_groups_.storages) {
     const LayerGroup& group = layer_groups_.groups[static_cast<size_t>(storage.group)];
-    made.storages.push_back(make_kv(storage, group.n_blocks));
+    made.storages.push_back(make_storage(config_, options_, *backend_, storage, group.n_blocks));
   }
   made.places = layer_groups_.places;
   return made;

@@ -158,7 +158,6 @@ class Engine {
   ForwardLimits forward_limits() const;
   LayerGroups group_layers(int n_blocks) const;
   LayerGroups layer_groups_by_memory();
-  KvStorage make_kv(const LayerStorage& storage, int n_blocks);
   ModelKv make_model_kv();
   std::unique_ptr<KvCache> empty_kv();
   void check_entries(std::span<const StepEntry> entries);

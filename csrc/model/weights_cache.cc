@@ -41,13 +41,15 @@ std::string cache_path(const WeightsCache& cache, const std::string& key) {
   return cache.directory + "/" + cache.name + "-" + digits.data() + ".packed";
 }
 
-size_t packed_bytes(const TensorMap& tensors, DType dtype, const Backend& backend) {
+size_t packed_bytes(const TensorMap& tensors, DType dtype, const Backend& backend,
+                    bool compressed) {
   size_t bytes = 0;
   for (const auto& [name, view] : tensors) {
     if (view.cols == 1) continue;
+    const DType own = matrix_dtype(view, dtype, backend);
     bytes += backend
-                 .matrix_bytes(static_cast<int>(view.rows), static_cast<int>(view.cols),
-                               matrix_dtype(view, dtype, backend), false)
+                 .matrix_bytes(static_cast<int>(view.rows), static_cast<int>(view.cols), own,
+                               compressed && backend.compresses(own))
                  .packed;
   }
   return bytes;

@@ -55,8 +55,10 @@ std::optional<size_t> cgroup_memory(const std::string& mount, std::string_view s
     const auto used = read("memory.current", "memory.usage_in_bytes");
     if (!limit || !used) return;
     const std::string statistics = text_of(directory + "/memory.stat");
-    const auto files = field(statistics, v2 ? "inactive_file" : "total_inactive_file");
-    const size_t kept = *used - std::min(*used, files.value_or(0));
+    const size_t files =
+        field(statistics, v2 ? "inactive_file" : "total_inactive_file").value_or(0) +
+        field(statistics, v2 ? "active_file" : "total_active_file").value_or(0);
+    const size_t kept = *used - std::min(*used, files);
     const size_t left = *limit - std::min(*limit, kept);
     if (!least || left < *least) least = left;
   });

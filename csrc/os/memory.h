@@ -18,7 +18,8 @@ size_t available_memory();
 std::optional<size_t> available_of(std::string_view meminfo);
 
 // Returns the least memory that the limits of the cgroups from that of a process up to the root
-// leave: the limit minus the usage, not counting file pages that can be dropped. Returns nothing if
+// leave: the limit minus the usage, not counting pages of files, which the kernel drops before it
+// kills a process. Returns nothing if
 // no limit is set. Supports cgroup v1 and v2.
 //   mount        the directory where the cgroup file systems are mounted: "/sys/fs/cgroup"
 //   self_cgroup  the text of /proc/self/cgroup

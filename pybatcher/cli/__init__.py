@@ -10,19 +10,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from .console import report_errors, write
 
-if TYPE_CHECKING:
-    from typer.core import TyperCommand
-
 __all__ = ["COMMANDS", "main", "make_app"]
 
 _OVER_SOCKET = ("generate", "chat", "status", "reload", "top")
-COMMANDS = (*_OVER_SOCKET, "serve", "info", "demo", "cache")
+_WITH_OPTIONS = ("generate", "chat", "reload", "serve", "info", "demo")
+COMMANDS = (*_OVER_SOCKET, "serve", "info", "demo", "pull", "models", "cache")
 """The commands, in the order of the help. Each is the function of its name in its module."""
 
 
@@ -38,14 +36,19 @@ def make_app(commands: Iterable[str] = COMMANDS) -> typer.Typer:
     app.callback()(_root)
     for name in commands:
         command = getattr(import_module(f".{name}", __name__), name)
-        app.command(cls=_socket_command() if name in _OVER_SOCKET else None)(command)
+        app.command(**_kind_of(name))(command)
     return app
 
 
-def _socket_command() -> type[TyperCommand]:
+def _kind_of(name: str) -> dict[str, Any]:
+    """Return the class of a command and the last line of its help."""
+    if name not in _WITH_OPTIONS and name not in _OVER_SOCKET:
+        return {}
+    from .options import HELP_ALL, LongHelpCommand
     from .over_socket import SocketCommand
 
-    return SocketCommand
+    more = f"{HELP_ALL} shows all options." if name in _WITH_OPTIONS else None
+    return {"cls": SocketCommand if name in _OVER_SOCKET else LongHelpCommand, "epilog": more}
 
 
 def _show_version(asked: bool) -> None:

@@ -17,7 +17,7 @@ from ..errors import ConnectionLostError, InvalidRequestError
 from ..params import SamplingParams, left_to_model
 from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .console import remark, report_error, write, write_foreign
-from .options import ModelOption, SystemPromptOption, takes_options
+from .options import ModelArgument, ModelOption, SystemPromptOption, chosen_model, takes_options
 from .over_socket import SocketOption, open_batcher
 from .tools import Tools, load_tools, run_tool, shown
 
@@ -60,6 +60,7 @@ ReasoningOption = Annotated[
     only={field.name for field in fields(SamplingParams)} - {"n"},  # a turn has only one answer
 )
 def chat(
+    name: ModelArgument = None,
     model: ModelOption = None,
     system_prompt: SystemPromptOption = None,
     socket: SocketOption = None,
@@ -75,6 +76,7 @@ def chat(
     It is sampled as its own files recommend, unless options say otherwise.
     Reasoning is shown on stderr, and so are calls of tools with their results.
     """
+    path = chosen_model(name, model)
     talk = Talk(
         SamplingParams(**sampling, of_model=left_to_model(sampling)),
         {} if tools is None else load_tools(tools),
@@ -84,7 +86,7 @@ def chat(
     # The loop runs only while an answer streams, not while the user types: reading a line needs no
     # thread, and the runner turns Ctrl-C into the cancellation of that answer.
     with asyncio.Runner() as runner:
-        batcher = runner.run(open_batcher(socket, model, system_prompt, options))
+        batcher = runner.run(open_batcher(socket, path, system_prompt, options))
         try:
             _converse(runner, batcher, talk)
         finally:

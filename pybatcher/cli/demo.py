@@ -20,7 +20,7 @@ from .demo_values import values_shown
 from .demo_view import DemoView, Transcript
 from .figures import Figures
 from .loading_bar import loading_bar
-from .options import ModelOption, takes_options
+from .options import ModelArgument, ModelOption, chosen_model, takes_options
 
 __all__ = ["demo", "same_answers"]
 
@@ -34,6 +34,7 @@ MaxTokensOption = Annotated[int, typer.Option(help="Most tokens of an answer.")]
     SamplingParams, EngineConfig, SchedulerConfig, SupervisionConfig, only=("temperature", "seed")
 )
 def demo(
+    name: ModelArgument = None,
     model: ModelOption = None,
     max_tokens: MaxTokensOption = 256,
     *,
@@ -46,9 +47,10 @@ def demo(
 
     Exit status: 0 all texts are equal, 1 they are not.
     """
+    path = chosen_model(name, model)
     params = SamplingParams(max_tokens=max_tokens, **sampling)
     with loading_bar() as progress:
-        callers = Callers(Batcher(model, progress=progress, **options), params)
+        callers = Callers(Batcher(path, progress=progress, **options), params)
         equal = asyncio.run(_show(callers))
     if not equal:
         raise typer.Exit(TEXTS_DIFFER)

@@ -8,17 +8,22 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InvalidRequestError
+from ..errors import ConfigError, InvalidRequestError
 from ..params import SamplingParams
 from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .console import write, write_foreign
-from .options import ModelOption, SystemPromptOption, takes_options
+from .options import ModelOption, SystemPromptOption, chosen_model, takes_options
 from .over_socket import SocketOption, open_batcher
 
 __all__ = ["generate"]
 
-PromptArgument = Annotated[
-    str, typer.Argument(help="The text to continue; - reads it from stdin.", show_default=False)
+WordsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[MODEL] PROMPT",
+        help="The model, or --model instead; the text to continue, or - to read it from stdin.",
+        show_default=False,
+    ),
 ]
 
 
@@ -29,7 +34,7 @@ PriorityOption = Annotated[
 
 @takes_options(SamplingParams, EngineConfig, SchedulerConfig, SupervisionConfig)
 def generate(
-    prompt: PromptArgument,
+    words: WordsArgument,
     model: ModelOption = None,
     system_prompt: SystemPromptOption = None,
     socket: SocketOption = None,
@@ -42,9 +47,16 @@ def generate(
 
     With --n above 1, all continuations are printed at the end, each below its number.
     """
+    *first, prompt = words
+    if len(first) > 1:
+        raise ConfigError(
+            f"{len(words)} words are given; expected a prompt, or a model and a prompt: put the "
+            "prompt in quotation marks"
+        )
+    path = chosen_model(first[0] if first else None, model)
     params = SamplingParams(**sampling)
     text = _read_stdin() if prompt == "-" else prompt
-    asyncio.run(_generate(text, params, priority, socket, model, system_prompt, options))
+    asyncio.run(_generate(text, params, priority, socket, path, system_prompt, options))
 
 
 async def _generate(

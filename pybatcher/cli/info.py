@@ -1,22 +1,24 @@
-"""`pybatcher info`: a model's properties, and the engine's on this machine."""
+"""`pybatcher info`: a model's properties, and whether it fits into this machine."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..machine.memory import MemoryNeed, size_text
 from ..models.hub import origin_of
 from ..params.config import EngineConfig, split_options
 from .console import visible
 from .loading_bar import loading_bar
-from .options import ModelOption, takes_options
+from .options import ModelArgument, ModelOption, chosen_model, takes_options
 
 if TYPE_CHECKING:
-    from ..engine import Engine
     from ..loading import LoadedModel, ModelConfig
     from ..machine.cores import Cores
     from ..machine.cuda import CudaInfo
@@ -25,22 +27,27 @@ __all__ = ["info"]
 
 
 @takes_options(EngineConfig)
-def info(model: ModelOption = None, *, options: dict[str, Any]) -> None:
-    """Show what a model is, how it runs on this machine and how much memory it takes."""
-    from ..engine import Engine, open_guarded
+def info(name: ModelArgument = None, model: ModelOption = None, *, options: dict[str, Any]) -> None:
+    """Show what a model is, and whether it fits into the memory of this machine.
+
+    Only the headers of its files are read: no weights, and nothing is written.
+    """
+    from ..engine import Engine
+    from ..loading import open_model
 
     engine_config, *_ = split_options(options)
-    with loading_bar() as progress:
-        loaded = open_guarded(model, progress)
-        engine = Engine.from_loaded(loaded, engine_config, progress)
-    table = Table.grid(padding=(0, 2))
-    facts = _model_facts(loaded) | _engine_facts(engine, engine_config)
+    with loading_bar("downloading the model") as progress:
+        loaded = open_model(chosen_model(name, model), progress, reads=False)
+    plan = Engine.planned(loaded, engine_config)
+    facts = _model_facts(loaded) | _chat_facts(loaded)
+    facts |= _engine_facts(loaded, plan, engine_config, Engine.cores())
+    facts |= _memory_facts(MemoryNeed.of(plan), plan["device"])
     facts |= _cuda_facts(Engine.cuda_info())
+    table = Table.grid(padding=(0, 2))
     console = Console(highlight=False)
     for name, value in facts.items():
         shown = visible(value) if console.is_terminal else value
         table.add_row(Text(name, style="dim"), Text(shown))
-    engine.close()
     console.print(table)
 
 
@@ -70,25 +77,60 @@ def _heads(config: ModelConfig) -> str:
     return "; ".join(f"{config.n_heads} of {size}, {n_kv} for KV" for size, n_kv in unlike)
 
 
-def _engine_facts(engine: Engine, config: EngineConfig) -> dict[str, str]:
-    facts = engine.description()
+def _chat_facts(model: LoadedModel) -> dict[str, str]:
+    """Return facts about conversations, as the chat template tells them."""
+    parts = model.tokenizer
+    if not model.generates:
+        return {"use": "embeds texts; it cannot generate"}
+    template = parts.chat_template or ""
+    whole = template + (parts.tool_template or "")
+    if not whole:
+        return {"chat template": "none: it continues texts, and takes no messages"}
+    reads_tools = re.search(r"\btools\b", whole) is not None
+    switches = [name for name in ("enable_thinking", "reasoning_effort") if name in whole]
+    thinks = "</think>" in whole or "<|channel|>analysis" in whole
+    return {
+        "chat template": f"yes, {len(template):,} characters",
+        "tools": "yes" if reads_tools else "no: the chat template has no place for them",
+        "thinking": f"yes, {', '.join(switches)}" if switches else "yes" if thinks else "no",
+        "images": "no",
+    }
+
+
+def _engine_facts(
+    model: LoadedModel, plan: Mapping[str, Any], config: EngineConfig, cores: Cores
+) -> dict[str, str]:
     chosen = " (auto)" if config.n_ctx == "auto" else ""
     windows = "".join(
         f"; {n_layers} layers keep windows of {window:,}"
-        for window, n_layers, _ in facts["kv_windows"]
+        for window, n_layers, _ in plan["kv_windows"]
     )
     windows += "".join(
         f"; {n_layers} recurrent layers keep {n_states} states"
-        for n_layers, n_states in facts["kv_states"]
+        for n_layers, n_states in plan["kv_states"]
     )
+    longest = min(model.config.max_position_embeddings, plan["n_ctx"])
+    if not model.config.causal:
+        longest = min(longest, config.n_ubatch)
+    n_threads = config.n_threads or cores.n_threads
     return {
-        "dtype": f"{facts['dtypes']}, KV in {facts['kv_dtype']}",
-        "device": f"{facts['device']}, {facts['cpu_target']}, {facts['n_threads']} threads",
-        "threads": _threads(config.n_threads, engine.cores()),
-        "weights": f"{_megabytes(facts['weight_bytes'])}, cache: {facts['weights_cache']}",
-        "KV": f"{_megabytes(facts['kv_bytes'])}, n_ctx {engine.n_ctx:,}{chosen}, "
-        f"n_parallel {engine.n_parallel}{windows}",
-        "longest sequence": f"{engine.max_sequence_length:,} tokens",
+        "dtype": f"{plan['dtypes']}, KV in {plan['kv_dtype']}",
+        "device": f"{plan['device']}, {plan['cpu_target']}, {n_threads} threads",
+        "threads": _threads(config.n_threads, cores),
+        "weights": size_text(plan["weight_bytes"]),
+        "KV": f"{size_text(plan['kv_bytes'])}, n_ctx {plan['n_ctx']:,}{chosen}, "
+        f"n_parallel {config.n_parallel}{windows}",
+        "longest sequence": f"{longest:,} tokens",
+    }
+
+
+def _memory_facts(need: MemoryNeed, device: str) -> dict[str, str]:
+    where = "" if device == "cpu" else f" of the {device} device"
+    verdict = "it fits" if need.fits else f"it does not fit: {need.remedy()}"
+    return {
+        "memory needed": f"{size_text(need.total)}, with {size_text(need.buffers)} of buffers",
+        "memory free": f"{size_text(need.available)}{where}",
+        "verdict": verdict,
     }
 
 
@@ -111,7 +153,3 @@ def _cuda_facts(cuda: CudaInfo) -> dict[str, str]:
         "GPUs": ", ".join(gpus),
     }
     return facts | ({"lacking": cuda.driver_problem} if cuda.driver_problem else {})
-
-
-def _megabytes(count: int | str) -> str:
-    return f"{int(count) / 2**20:,.1f} MiB"

@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperCommand, TyperOption
+from typing_extensions import override
 
+from ..errors import ConfigError
 from ..params import SamplingParams
 from ..params.config import (
     CachePlace,
@@ -26,7 +29,21 @@ from ..params.config import (
 )
 from ..sidecar.front.serve_config import ServeConfig
 
-__all__ = ["BatcherOptions", "ModelOption", "SystemPromptOption", "takes_options"]
+__all__ = [
+    "HELP_ALL",
+    "BatcherOptions",
+    "LongHelpCommand",
+    "ModelArgument",
+    "ModelOption",
+    "SystemPromptOption",
+    "chosen_model",
+    "takes_options",
+]
+
+ModelArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="MODEL", help="The same as --model.", show_default=False),
+]
 
 ModelOption = Annotated[
     str | None,
@@ -47,6 +64,13 @@ SystemPromptOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+def chosen_model(argument: str | None, option: str | None) -> str | None:
+    """Return the model, which is an argument or an option. Raises ConfigError for two models."""
+    if argument is not None and option is not None and argument != option:
+        raise ConfigError(f"two models are given: {argument!r} and --model {option!r}; leave one")
+    return option if argument is None else argument
 
 
 def _context_size(text: str) -> ContextSize:
@@ -86,10 +110,32 @@ _PANELS = {
     SupervisionConfig: "Supervision",
     ServeConfig: "Serving",
 }
+_USUAL = {
+    *("max_tokens", "temperature", "top_p", "stop", "seed", "n", "json_schema"),
+    *("dtype", "n_ctx", "n_parallel", "n_threads", "device", "overcommit"),
+    *("http", "api_key_file", "socket", "served_model_name", "log_format"),
+}
+"""Options that --help shows; --help-all shows the others too."""
+HELP_ALL = "--help-all"
 _NOT_ON_THE_COMMAND_LINE = {"logit_bias", "logprobs", "of_model", "skip_special_tokens"}
 
 BatcherOptions = dict[str, Any]
 Command = Callable[..., None]
+
+
+class LongHelpCommand(TyperCommand):
+    """A command whose --help shows the usual options, and --help-all all of them."""
+
+    @override
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        if HELP_ALL in args[:end]:
+            for parameter in self.params:
+                if isinstance(parameter, TyperOption):
+                    parameter.hidden = False
+            self.epilog = None
+            args = ["--help"]
+        return super().parse_args(ctx, args)
 
 
 def takes_options(
@@ -154,6 +200,7 @@ def _parameter(
         help=meaning + default,
         rich_help_panel=panel,
         show_default=False,
+        hidden=field.name not in _USUAL,
         parser=_PARSERS.get(hint),
         metavar=_METAVARS.get(hint),
     )

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 from typing_extensions import override
 
 from ..batcher import Batcher
@@ -17,6 +16,7 @@ from ..sidecar.client.client import Client
 from ..sidecar.protocol.address import default_socket_path
 from ..sidecar.replay.link import Link
 from .loading_bar import loading_bar
+from .options import LongHelpCommand
 
 if TYPE_CHECKING:
     from ..calls.any_batcher import AnyBatcher
@@ -53,7 +53,7 @@ SidecarOption = Annotated[
 _ANSWER_TIMEOUT = 5.0  # seconds for the sidecar to answer
 
 
-class SocketCommand(TyperCommand):
+class SocketCommand(LongHelpCommand):
     """A command that accepts `--socket` without a value, which typer does not support."""
 
     @override

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .checkpoints.loaded_model import LoadedModel, TokenizerParts
 from .checkpoints.model_config import ModelConfig
-from .checkpoints.tensors import Tensor
+from .checkpoints.tensors import PLAIN, Tensor
 from .convert.conversion import convert_tensors, engine_dtype, native_matrices
 from .convert.quant_mix import ENGINE_DTYPE, MIXTURES, convert_to_mixture
 from .loader import open_model
@@ -16,6 +16,7 @@ from .torch_module import from_torch
 __all__ = [
     "ENGINE_DTYPE",
     "MIXTURES",
+    "PLAIN",
     "LoadedModel",
     "ModelConfig",
     "Tensor",

@@ -13,6 +13,7 @@ from pathlib import Path
 from ..errors import ModelFormatError
 from ..models.hub import find_model, matching, name_of
 from .checkpoints.blueprint import EMBEDDING
+from .checkpoints.file_kinds import other_directory, other_file
 from .checkpoints.json_file import read_fields
 from .checkpoints.loaded_model import LoadedModel
 from .checkpoints.model_files import Guard, ModelFiles, reading
@@ -35,12 +36,15 @@ def open_model(
     path: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], object] | None = None,
     guard: Guard | None = None,
+    *,
+    reads: bool = True,
 ) -> LoadedModel:
     """Open a model directory, a GGUF file, or a model of the Hugging Face hub.
 
     path: the path, or a name on the hub; None: the model that ships with pybatcher.
     progress: a function that is called during a download with the bytes so far and the total.
     guard: protects the reads of mapped files as long as the result exists.
+    reads: False: only shapes and dtypes of the weights are used, and not their values.
 
     Maps the weights without reading them, so that the time does not depend on their size. Files
     that are replaced meanwhile are opened again, so that the result is of one version. Raises
@@ -57,7 +61,7 @@ def open_model(
         files = ModelFiles(found if _is_directory(found) else found.parent, guard)
         try:
             with reading(files):
-                model = _open(found, files)
+                model = _open(found, files, reads)
         except ModelFormatError:
             if files.are_current() or not tries_left:
                 raise
@@ -70,11 +74,13 @@ def open_model(
     )
 
 
-def _open(directory: Path, files: ModelFiles) -> LoadedModel:
+def _open(directory: Path, files: ModelFiles, reads: bool) -> LoadedModel:
     """Open the model at `directory`, or the GGUF file there, through `files`."""
     if is_gguf(directory):
-        return open_gguf(directory, files)
+        return open_gguf(directory, files, reads=reads)
     if not _is_directory(directory):
+        if _is_file(directory):
+            raise other_file(directory)
         raise ModelFormatError(
             f"{str(directory)!r}: no such directory or GGUF file; a model is given as the path of "
             "a Hugging Face directory (config.json, *.safetensors, tokenizer.json) or of a .gguf, "
@@ -84,11 +90,14 @@ def _open(directory: Path, files: ModelFiles) -> LoadedModel:
     if ggufs and not (directory / "config.json").is_file():
         models = matching(ggufs, None)
         if len(models) == 1:
-            return open_gguf(directory / models[0], files)
+            return open_gguf(directory / models[0], files, reads=reads)
         raise ModelFormatError(
             f"{directory}: no config.json in it; name one of its GGUF files: "
             f"{directory / (models or ggufs)[0]}, say"
         )
+    other = other_directory(directory)
+    if other is not None:
+        raise other
     fields = read_fields(directory / "config.json")
     scheme = read_scheme(fields)
     blueprint = read_blueprint(fields.without("quantization_config"))
@@ -102,7 +111,7 @@ def _open(directory: Path, files: ModelFiles) -> LoadedModel:
         identity = f"{weights_fingerprint}\n{scheme_text}"
         weights_fingerprint = hashlib.sha256(identity.encode()).hexdigest()
         available = with_matrices(available, scheme, str(directory))
-    tensors = blueprint.fill(available, str(directory))
+    tensors = blueprint.fill(available, str(directory), reads=reads)
     embedding = read_embedding_defaults(directory, blueprint.config, blueprint.padding_token)
     return LoadedModel(
         config=blueprint.config_of(tensors),
@@ -126,6 +135,13 @@ def _dtype_of(tensors: Mapping[str, Tensor]) -> str:
         if tensor.stored is not None:
             sizes[tensor.stored.own_dtype] += math.prod(tensor.shape)
     return sizes.most_common(1)[0][0] if sizes else tensors[EMBEDDING].dtype
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _is_directory(path: Path) -> bool:

@@ -68,6 +68,8 @@ class EngineConfig:
     weights_cache: directory where packed weights are kept for the next start; "off" (from Python
         also False): none. "auto" (also None): in the user's cache directory, for models of more
         than 100 MB.
+    overcommit: open a model on the CPU even if it takes more memory than is free; the system may
+        then end the process.
     """
 
     dtype: str = "auto"
@@ -79,6 +81,7 @@ class EngineConfig:
     n_threads: int = 0
     block_size: BlockSize = "auto"
     weights_cache: CachePlace = "auto"
+    overcommit: bool = False
 
     def __post_init__(self) -> None:
         _choice(self, "dtype", _DTYPES)
@@ -90,6 +93,7 @@ class EngineConfig:
         _whole(self, "n_ubatch", 1, 65536)
         wanted = "a whole number from 0 to 1024; 0 is one for each core"
         _set(self, "n_threads", OPTION.whole("n_threads", self.n_threads, 0, 1024, wanted))
+        _set(self, "overcommit", OPTION.flag("overcommit", self.overcommit))
         place = self.weights_cache
         if place is not None and place is not False:
             wanted = "'auto', 'off' or a directory"

@@ -36,13 +36,31 @@ _TEXTS = (str, bytes, bytearray, memoryview)
 
 
 def check_messages(messages: object) -> tuple[Any, ...]:
-    """Return the messages of a chat, at least one. The messages themselves are not checked.
+    """Return the messages of a chat, at least one. Only the first one is checked.
 
     Raises InvalidRequestError.
     """
+    if plain_text(messages) is not None:
+        raise REQUEST.bad(
+            "messages", messages, f"{_MESSAGES}; a text to continue is for `generate`"
+        )
+    if isinstance(messages, Mapping):
+        raise REQUEST.bad("messages", messages, f"{_MESSAGES}, also for one message")
     checked = REQUEST.items("messages", messages, _MOST_MESSAGES, _MESSAGES)
     if not checked:
         raise REQUEST.bad("messages", messages, _MESSAGES)
+    first = checked[0]
+    hint = ""
+    if isinstance(first, (list, tuple)):
+        hint = "; a call takes one conversation: make one call for each, with asyncio.gather"
+    elif plain_text(first) is not None:
+        hint = "; several texts to continue are for `generate`"
+    if hint:
+        wanted = 'be {"role": ..., "content": ...}'
+        raise InvalidRequestError(
+            f"messages[0] is {short(first)}, of type {type_name(first)}; it must {wanted}{hint}",
+            field="messages[0]",
+        )
     return checked
 
 
@@ -115,7 +133,7 @@ class PromptReader:
         """
         text = plain_text(prompt)
         if text is None:
-            wanted = "a text or a sequence of token ids"
+            wanted = f"a text or a sequence of token ids{_for_chat(prompt)}"
             most = self._most_counted if any_length else self._most_ids
             return await self._read_ids(prompt, field, wanted, most)
         if not text:
@@ -445,6 +463,11 @@ class PromptReader:
         )
 
 
+def _for_chat(value: object) -> str:
+    """Return the remedy for a message in the place of a prompt or a token id, else ""."""
+    return "; messages are for `chat`" if isinstance(value, Mapping) else ""
+
+
 def _n_items(ids: Any) -> int | None:
     """Return the length of a sequence, an array or a tensor; None for anything else."""
     if hasattr(ids, "tolist"):  # numpy arrays and torch tensors
@@ -477,7 +500,7 @@ def _check_slice(values: list[Any], start: int, vocab_size: int, field: str) -> 
             if token is None:
                 raise InvalidRequestError(
                     f"{field}[{start + i}] is {short(value)}, of type {type_name(value)}; "
-                    "a token id is a whole number",
+                    f"a token id is a whole number{_for_chat(value)}",
                     field=f"{field}[{start + i}]",
                 )
             ids.append(token)

@@ -106,7 +106,7 @@ def test_options_of_the_engine_and_the_scheduler_leave_the_text_alone(run: Run) 
         (["generate", "\udcff"], "surrogate"),
         (["generate", "--n-ctx", "16", "fox " * 40], "n_ctx"),
         (["generate", "--system-prompt", "", "x"], "system_prompt is ''"),
-        (["chat", "--top-p", "0"], "top_p is 0"),
+        (["chat", "--top-p", "2"], "top_p is 2"),
         (["chat", "--model", "/no/such/model"], "/no/such/model"),
         (["info", "--n-parallel", "0"], "n_parallel is 0"),
         (["info", "--model", "/no/such/model"], "/no/such/model"),
@@ -139,6 +139,21 @@ def test_a_wrong_command_line_is_status_2(run: Run, arguments: list[str]) -> Non
     assert outcome.status == 2
     assert "Traceback" not in outcome.stderr
     assert outcome.stderr.startswith("Usage")
+
+
+def test_the_model_may_come_first(run: Run) -> None:
+    model, prompt = str(tiny_path()), "Once upon a time"
+    expected = run("generate", "--max-tokens", "4", prompt)
+    assert run("generate", model, prompt, "--max-tokens", "4") == expected
+    assert run("generate", "--max-tokens", "4", "--model", model, prompt) == expected
+    assert "3 words are given" in run("generate", "Once", "upon", "a").stderr
+    assert "two models are given" in run("generate", "a", prompt, "--model", "b").stderr
+    asked = b"Hello!\n"
+    talked = run("chat", "--max-tokens", "4", stdin=asked)
+    assert run("chat", model, "--max-tokens", "4", stdin=asked) == talked
+    assert "tiny" in run("info", model).stdout
+    for command in ("info", "chat", "demo"):
+        assert "'/no/model'" in run(command, "/no/model").stderr
 
 
 def test_a_prompt_on_stdin_that_is_not_utf8_is_refused(run: Run) -> None:

@@ -7,7 +7,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from pybatcher.cli.options import takes_options
+from pybatcher.cli.options import LongHelpCommand, chosen_model, takes_options
+from pybatcher.errors import ConfigError
 from pybatcher.params import SamplingParams
 from pybatcher.params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 
@@ -23,7 +24,7 @@ def collected() -> Collected:
 def app(collected: Collected) -> typer.Typer:
     app = typer.Typer()
 
-    @app.command()
+    @app.command(cls=LongHelpCommand)
     @takes_options(SamplingParams, EngineConfig, SchedulerConfig, SupervisionConfig)
     def command(word: str, *, sampling: dict[str, Any], options: dict[str, Any]) -> None:
         collected.update(sampling=sampling, options=options, word={"word": word})
@@ -83,7 +84,7 @@ def test_a_value_of_another_type_is_refused(app: typer.Typer) -> None:
     "owner", [SamplingParams, EngineConfig, SchedulerConfig, SupervisionConfig]
 )
 def test_every_field_is_an_option_and_is_explained(owner: type, app: typer.Typer) -> None:
-    text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
+    text = CliRunner().invoke(app, ["--help-all"], env={"COLUMNS": "200"}).stdout
     lines = text.splitlines()
     for field in fields(owner):
         if field.name in {"logit_bias", "logprobs", "of_model", "skip_special_tokens"}:
@@ -94,8 +95,23 @@ def test_every_field_is_an_option_and_is_explained(owner: type, app: typer.Typer
         assert len(explanation) > 10, line
 
 
+def test_the_short_help_shows_usual_options(app: typer.Typer) -> None:
+    text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
+    assert "--n-ctx" in text
+    assert "--temperature" in text
+    assert "--watermark" not in text
+    assert "--help-all" not in CliRunner().invoke(app, ["--", "--help-all"]).stdout
+
+
+def test_a_model_is_an_argument_or_an_option() -> None:
+    assert chosen_model(None, None) is None
+    assert chosen_model("a", None) == chosen_model(None, "a") == chosen_model("a", "a") == "a"
+    with pytest.raises(ConfigError, match="two models are given: 'a' and --model 'b'"):
+        chosen_model("a", "b")
+
+
 def test_defaults_are_shown_as_the_library_has_them(app: typer.Typer) -> None:
-    lines = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "400"}).stdout.splitlines()
+    lines = CliRunner().invoke(app, ["--help-all"], env={"COLUMNS": "400"}).stdout.splitlines()
     shown = {flag: next(line for line in lines if flag in line) for flag in ("--n-ctx", "--top-k")}
     assert "Default: 8192." in shown["--n-ctx"]
     assert "Default: 0." in shown["--top-k"]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from engine_helpers import TARGETS, VOCAB, ids, plan, state
 
+import pybatcher.engine
 from pybatcher import errors
 from pybatcher.engine import Engine
 from pybatcher.loading import open_model
@@ -102,8 +103,57 @@ def test_unknown_cpu_target(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -
         Engine.load(checkpoint)
 
 
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("llama", {"dtype": "f32"}),
+        ("llama", {"dtype": "int8", "kv_dtype": "int8", "n_ctx": 1000}),
+        ("gemma3", {"n_ctx": 4096, "n_parallel": 2, "dtype": "bf16"}),
+        ("qwen3_5", {}),
+        ("lfm2", {}),
+        ("mixtral", {"dtype": "int4"}),
+        ("llama", {"n_ctx": "auto", "n_parallel": 2}),
+    ],
+)
+def test_a_plan_is_the_memory_of_the_engine(
+    family: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    # The rows of Llama's matrices are whole tiles; small matrices of the others are padded.
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8}
+    sizes = {**sizes, "head_dim": 32} if family == "llama" else {}
+    model = open_model(make_checkpoint(tmp_path, family, tokenizer=False, **sizes))
+    config = EngineConfig(n_threads=1, **options)
+    planned = Engine.planned(model, config)
+    engine = Engine.from_loaded(model, config)
+    made = engine.description()
+    for fact in ("kv_bytes", "n_ctx", "kv_windows", "kv_states", "cpu_target", "kv_dtype"):
+        assert planned[fact] == made[fact], fact
+    excess = planned["weight_bytes"] / made["weight_bytes"]
+    assert 0.99 < excess < 1.01 if family == "llama" else 0.8 < excess < 1.5  # routers are f32
+    assert planned["dtypes"].split(", ")[0] == made["dtype"]
+    assert planned["available_bytes"] > 0
+    engine.close()
+
+
+def test_more_than_the_free_memory_is_refused_unless_the_caller_insists(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = pybatcher.engine._plan
+
+    def in_a_cgroup(arguments: dict[str, Any]) -> dict[str, Any]:
+        planned = plan(arguments)
+        return {**planned, "available_bytes": planned["weight_bytes"] + 4 * 2**20}
+
+    monkeypatch.setattr(pybatcher.engine, "_plan", in_a_cgroup)
+    with pytest.raises(errors.EngineError, match=r"KV of n_ctx=1048576 .*overcommit") as refused:
+        Engine.load(checkpoint, n_ctx=2**20, n_threads=1)
+    assert str(checkpoint) in str(refused.value)
+    assert refused.value.field == "n_ctx"
+    Engine.load(checkpoint, n_ctx=2**14, n_threads=1, overcommit=True).close()
+
+
 def test_out_of_memory_says_what_to_lower(checkpoint: Path) -> None:
-    config = EngineConfig(n_ctx=2**26, n_parallel=1)
+    config = EngineConfig(n_ctx=2**26, n_parallel=1, overcommit=True)
     model = open_model(checkpoint)
     limit = _limit_address_space(2**34)
     try:

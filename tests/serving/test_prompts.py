@@ -46,6 +46,38 @@ async def test_prompts_of_token_ids(prompt: object) -> None:
     assert completion.usage.prompt_tokens == 3
 
 
+MESSAGE = {"role": "user", "content": "Hello!"}
+
+
+@pytest.mark.parametrize("prompt", [MESSAGE, [MESSAGE], [[MESSAGE], [MESSAGE]]])
+async def test_messages_in_the_place_of_a_prompt(prompt: object) -> None:
+    async with fake_batcher() as batcher:
+        with pytest.raises(InvalidRequestError, match="messages are for `chat`"):
+            await batcher.generate(prompt)
+        with pytest.raises(InvalidRequestError, match="messages are for `chat`"):
+            await batcher.embed([MESSAGE])
+        with pytest.raises(InvalidRequestError, match="messages are for `chat`"):
+            await batcher.score("x", [MESSAGE])
+
+
+@pytest.mark.parametrize(
+    ("messages", "field", "said"),
+    [
+        ("Hello!", "messages", "a text to continue is for `generate`"),
+        (MESSAGE, "messages", "also for one message"),
+        (["Hello!", "Bye!"], "messages[0]", "several texts to continue are for `generate`"),
+        ([[MESSAGE], [MESSAGE]], "messages[0]", "a call takes one conversation"),
+    ],
+)
+async def test_other_lists_in_the_place_of_messages(
+    messages: object, field: str, said: str
+) -> None:
+    async with fake_batcher() as batcher:
+        with pytest.raises(InvalidRequestError, match=said) as error:
+            await batcher.chat(messages)
+    assert error.value.field == field
+
+
 BAD_PROMPTS = [
     ("", "at least one character"),
     ([], "at least one token id"),

@@ -26,7 +26,6 @@ ELSEWHERE = {
     # What commands print, run as a user runs them.
     "cli/chat.py": "cli/test_cli.py",
     "cli/generate.py": "cli/test_cli.py",
-    "cli/info.py": "cli/test_cli.py",
     "cli/serve.py": "sidecar/front/test_server.py",
     # Plain values.
     "loading/checkpoints/model_config.py": "loading/families/test_gemma4.py",

@@ -83,8 +83,12 @@ class Blueprint:
         scale = _rounded(config.per_layer_embedding_scale, tensors[PER_LAYER_EMBEDDINGS].dtype)
         return replace(config, per_layer_embedding_scale=scale)
 
-    def fill(self, available: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
+    def fill(
+        self, available: Mapping[str, Tensor], origin: str, *, reads: bool = True
+    ) -> dict[str, Tensor]:
         """Return the model's tensors by canonical name, after checking types and shapes.
+
+        reads: False: the values are not used; a head beside a tied embedding counts as equal.
 
         available: the checkpoint's tensors by its own names. origin: the checkpoint, for
         messages. As in transformers, a tied checkpoint whose embedding and head have different
@@ -98,11 +102,11 @@ class Blueprint:
         if self.prefix and not any(rule.source in available for rule in rules):
             bare = tuple(self._without_prefix(rule) for rule in rules)
             rules = bare if any(rule.source in available for rule in bare) else rules
-        tensors = gather(self._present(rules, available), available, origin)
+        tensors = gather(self._present(rules, available), available, origin, reads=reads)
         head, embedding = tensors.get(HEAD), tensors.get(EMBEDDING)
         if embedding is None:
             tensors[EMBEDDING] = tensors.pop(HEAD)
-        elif self.tied and head is not None and _equal(head, embedding):
+        elif self.tied and head is not None and (not reads or _equal(head, embedding)):
             del tensors[HEAD]
         return tensors
 

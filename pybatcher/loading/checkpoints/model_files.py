@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ModelFormatError
+from .file_kinds import HEAD_BYTES, check_content
 
 __all__ = ["Guard", "ModelFiles", "is_file", "map_file", "read_file", "reading"]
 
@@ -27,8 +28,6 @@ _HASHED_WHOLE = 16 * 2**20  # bytes; the contents of a larger file are sampled
 _SAMPLE = 4096
 _SAMPLES = 64
 _CHUNK = 2**20
-_POINTER = b"version https://git-lfs.github.com/spec/"
-_MAX_POINTER = 1024  # bytes; by the specification of Git LFS, a pointer is shorter
 _HAS_DIR_FD = os.open in os.supports_dir_fd and os.stat in os.supports_dir_fd
 
 
@@ -160,13 +159,7 @@ class ModelFiles:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ModelFormatError(f"{path}: no such file; expected a regular file")
-        if status.st_size < _MAX_POINTER and _read(descriptor, 0, status.st_size, path).startswith(
-            _POINTER
-        ):
-            raise ModelFormatError(
-                f"{path}: is a pointer of Git LFS, not the file itself; download the file with "
-                "`git lfs pull` in the repository, or with `hf download`"
-            )
+        check_content(_read(descriptor, 0, min(HEAD_BYTES, status.st_size), path), path)
         return descriptor, status
 
     def _note(self, path: Path, file: _Opened) -> None:

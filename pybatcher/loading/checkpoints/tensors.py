@@ -109,9 +109,16 @@ class TensorRule:
 
 
 def gather(
-    rules: Iterable[TensorRule], available: Mapping[str, Tensor], origin: str
+    rules: Iterable[TensorRule],
+    available: Mapping[str, Tensor],
+    origin: str,
+    *,
+    reads: bool = True,
 ) -> dict[str, Tensor]:
     """Return the tensors by canonical name, after checking types and shapes.
+
+    reads: False: the values are not used, so that rows of large matrices are not copied into
+        another order.
 
     Tensors without a rule are ignored. A tensor in float64 is rounded to f32. Raises
     ModelFormatError for a tensor that is missing from `origin`, has an unsupported type, or a shape
@@ -154,7 +161,8 @@ def gather(
                 array = _as_f32(array, "F64")
         result[rule.name] = replace(tensor, array=np.asarray(array), scales=scales)
         if rule.head_order:
-            result[rule.name] = _reordered(result[rule.name], rule)
+            reorder = _reordered if reads else _as_many_rows
+            result[rule.name] = reorder(result[rule.name], rule)
     return result
 
 
@@ -232,6 +240,12 @@ def _as_f32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
     if dtype == "bf16":
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32)
+
+
+def _as_many_rows(tensor: Tensor, rule: TensorRule) -> Tensor:
+    """Return a view with the shape of `_reordered`, whose rows are in the checkpoint's order."""
+    n_heads = len(tensor.array) // (rule.head_rows or len(rule.head_order))
+    return replace(tensor, array=tensor.array[: n_heads * len(rule.head_order)])
 
 
 def _reordered(tensor: Tensor, rule: TensorRule) -> Tensor:

@@ -43,10 +43,11 @@ _POOLINGS: dict[Any, Literal["mean", "cls", "last"]] = {1: "mean", 2: "cls", 3: 
 _DENSE_LAYERS = ("dense_2.weight", "dense_3.weight")
 
 
-def open_gguf(path: Path, files: ModelFiles | None = None) -> LoadedModel:
+def open_gguf(path: Path, files: ModelFiles | None = None, *, reads: bool = True) -> LoadedModel:
     """Open a GGUF file of an architecture that a family reads.
 
     path: the file; of a model in several files, the first part. files: what it is read through.
+    reads: False: the values of weights are not used, as for `open_model`.
 
     Maps the weights without reading them, except for query and key weights whose rows it copies
     in another order. Raises ModelFormatError, which names the file, the key or tensor, its value
@@ -55,9 +56,10 @@ def open_gguf(path: Path, files: ModelFiles | None = None) -> LoadedModel:
     if files is None:
         files = ModelFiles(path.parent)
         with reading(files):
-            return open_gguf(path, files)
+            return open_gguf(path, files, reads=reads)
     file = map_gguf(path)
     tensors = file.tensors
+    _refuse_parts_of_models(file.metadata, path)
     contents = GgufContents(
         metadata=file.metadata,
         rope_divisors=_rope_divisors(tensors.get(_ROPE_DIVISORS)),
@@ -68,7 +70,7 @@ def open_gguf(path: Path, files: ModelFiles | None = None) -> LoadedModel:
     blueprint = read_gguf_blueprint(contents)
     config = blueprint.config
     tokenizer = read_tokenizer(file.metadata, config.vocab_size, path.parent)
-    weights = blueprint.fill(tensors, str(path))
+    weights = blueprint.fill(tensors, str(path), reads=reads)
     _refuse_unknown_tensors(tensors, blueprint, file.metadata)
     return LoadedModel(
         config=config,
@@ -83,6 +85,20 @@ def open_gguf(path: Path, files: ModelFiles | None = None) -> LoadedModel:
         embedding=_embedding_defaults(file.metadata, blueprint, tensors),
         generates=blueprint.generates,
     )
+
+
+def _refuse_parts_of_models(metadata: Fields, path: Path) -> None:
+    """Raise ModelFormatError for a LoRA adapter, and for the part of a model that reads images."""
+    if metadata.get("general.type") == "adapter":
+        raise ModelFormatError(
+            f"{path}: is a LoRA adapter, which is not read; merge it into its base model "
+            "(llama.cpp's llama-export-lora) and give the file that this writes"
+        )
+    if metadata.get("general.type") == "mmproj" or metadata.get("general.architecture") == "clip":
+        raise ModelFormatError(
+            f"{path}: is the part of a model that reads images, which is not supported; give the "
+            ".gguf file beside it that has the language model"
+        )
 
 
 def _embedding_defaults(

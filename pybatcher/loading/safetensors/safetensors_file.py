@@ -82,10 +82,10 @@ def map_tensors(path: Path) -> dict[str, Tensor]:
         if dtype in _DTYPES:
             dtype, numpy_dtype = _DTYPES[dtype]
             try:
-                array = _aligned(raw, numpy_dtype).reshape(shape)
+                array = raw.view(numpy_dtype).reshape(shape)
             except ValueError as error:  # a zero beside a huge size
                 raise ModelFormatError(f"{source}: shape {shown(shape)}: {error}") from error
-        tensors[name] = Tensor(array, dtype, source, mapped=np.may_share_memory(array, raw))
+        tensors[name] = Tensor(array, dtype, source, mapped=True)
     return tensors
 
 
@@ -167,10 +167,3 @@ def _check_layout(entries: list[_Entry], n_bytes: int, path: Path) -> None:
         raise ModelFormatError(
             f"{path}: has {n_bytes} bytes of data; expected {filled}, by its header"
         )
-
-
-def _aligned(data: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a view of the bytes as `dtype`, or a copy if they are not aligned for it."""
-    if data.ctypes.data % dtype.itemsize:
-        data = data.copy()
-    return data.view(dtype)

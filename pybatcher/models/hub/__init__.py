@@ -7,14 +7,19 @@ resolves models without opening them.
 from __future__ import annotations
 
 from .download import Progress
-from .hub_cache import origin_of
+from .hub_cache import bytes_of, cache_folder, list_models, origin_of
 from .hub_files import matching, parts_of
+from .hub_name import hub_name
 from .places import absolute_model, find_model, name_of
 
 __all__ = [
     "Progress",
     "absolute_model",
+    "bytes_of",
+    "cache_folder",
     "find_model",
+    "hub_name",
+    "list_models",
     "matching",
     "name_of",
     "origin_of",

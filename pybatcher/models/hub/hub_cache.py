@@ -10,13 +10,24 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from .hub_files import INDEX, TOKENIZERS, WEIGHTS, matching, names_in_index, parts_of
 from .hub_name import HubName
 
-__all__ = ["Found", "cache_folder", "find_cached", "is_offline", "origin_of", "write_ref"]
+__all__ = [
+    "CachedModel",
+    "Found",
+    "bytes_of",
+    "cache_folder",
+    "find_cached",
+    "is_offline",
+    "list_models",
+    "origin_of",
+    "write_ref",
+]
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _MAX_INDEX = 64 * 2**20  # bytes
@@ -32,6 +43,19 @@ class Found:
     """
 
     path: Path
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CachedModel:
+    """A model in the cache.
+
+    name: the name by which a batcher opens it. bytes: the size of its files. is_whole: False if
+        files of its weights are absent.
+    """
+
+    name: str
+    bytes: int
     is_whole: bool
 
 
@@ -62,6 +86,55 @@ def find_cached(name: HubName, cache: Path) -> Found | None:
         return _model(folder / "snapshots" / commit, name)
     except (OSError, ValueError, RecursionError):  # no access, or invalid JSON
         return None
+
+
+def list_models(cache: Path) -> list[CachedModel]:
+    """Return the models in the cache, by name: directories of safetensors, and GGUF files.
+
+    Repositories of other kinds, such as data sets, are left out.
+    """
+    found: list[CachedModel] = []
+    for snapshot in sorted(cache.glob("models--*/snapshots/*")):
+        origin = origin_of(snapshot)
+        if origin is None:
+            continue
+        repo, commit = origin.split("@")
+        refs = snapshot.parent.parent / "refs"
+        name = repo if _text_of(refs / "main") == commit else origin
+        files = [path.relative_to(snapshot).as_posix() for path in _files_in(snapshot)]
+        for model in matching([file for file in files if file.endswith(".gguf")], None):
+            parts = [snapshot / part for part in parts_of(model)]
+            there = [part for part in parts if part.is_file()]
+            size = sum(map(bytes_of, there))
+            found.append(CachedModel(f"hf:{repo}/{model}", size, len(there) == len(parts)))
+        if "config.json" in files and any(file.endswith(".safetensors") for file in files):
+            with suppress(OSError, ValueError, RecursionError):
+                found.append(CachedModel(name, bytes_of(snapshot), _has_weights(snapshot)))
+    return sorted(found, key=lambda model: model.name.removeprefix("hf:").lower())
+
+
+def bytes_of(path: Path) -> int:
+    """Return the size of a model's files: of a directory, or of a GGUF file with its other parts.
+
+    Links are followed, and absent files count as 0.
+    """
+    files = _files_in(path) if path.is_dir() else [path.with_name(p) for p in parts_of(path.name)]
+    total = 0
+    for file in files:
+        with suppress(OSError):
+            total += file.stat().st_size
+    return total
+
+
+def _files_in(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def write_ref(name: HubName, cache: Path, commit: str) -> None:

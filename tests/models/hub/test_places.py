@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,36 @@ def test_a_path_that_is_there_wins(tmp_path: Path) -> None:
     assert find_model("org/model") == Path("org/model")
 
 
-@pytest.mark.parametrize(
-    "path", ["./org/model", "/org/model", "~/model", "x/y.gguf", "x/y/z", "\ud800/x"]
-)
+@pytest.mark.parametrize("path", ["./org/model", "/org/model", "x/y.gguf", "x/y/z", "\ud800/x"])
 def test_a_path_is_never_looked_up(path: str) -> None:
     assert find_model(path) == Path(path)
+
+
+def test_a_tilde_is_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert find_model("~/model") == tmp_path / "home/model"
+    assert find_model(Path("~/model")) == tmp_path / "home/model"
+    assert find_model("./~/model") == tmp_path / "home/model"
+    (tmp_path / "~").mkdir()
+    assert find_model("~") == Path("~")  # an existing path wins
+
+
+@pytest.mark.parametrize(
+    ("address", "advice"),
+    [
+        ("https://huggingface.co/Qwen/Qwen3-0.6B", "'Qwen/Qwen3-0.6B'"),
+        ("https://huggingface.co/Qwen/Qwen3-0.6B/tree/main", "'Qwen/Qwen3-0.6B'"),
+        ("https://hf.co/a/b/resolve/main/c/m.gguf?download=true", "'hf:a/b/c/m.gguf'"),
+        ("https://huggingface.co/a/b/blob/main/m.gguf", "'hf:a/b/m.gguf'"),
+        ("http://example.com/model.gguf", "download it"),
+        ("s3://bucket/model", "download it"),
+        ("file:///models/x", "download it"),
+    ],
+)
+def test_an_address_is_no_model(address: str, advice: str, tmp_path: Path) -> None:
+    assert absolute_model(address, tmp_path) == address
+    with pytest.raises(ModelFormatError, match=f"is no URL; .*{re.escape(advice)}"):
+        find_model(address)
 
 
 def test_an_object_that_is_a_path_is_never_looked_up() -> None:

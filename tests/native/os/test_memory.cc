@@ -35,7 +35,7 @@ TEST(a_v2_limit_leaves_what_is_not_used_but_for_files) {
   mount.write("app/memory.current", "700000\n");
   EXPECT_EQ(mount.left("0::/app\n"), 300000);
   mount.write("app/memory.stat", "anon 400000\ninactive_file 200000\nactive_file 100000\n");
-  EXPECT_EQ(mount.left("0::/app\n"), 500000);
+  EXPECT_EQ(mount.left("0::/app\n"), 600000);
   mount.write("app/memory.current", "100000\n");  // read a moment apart, they may not agree
   EXPECT_EQ(mount.left("0::/app\n"), 1000000);
   mount.write("app/memory.current", "2000000\n");
@@ -59,7 +59,8 @@ TEST(a_v1_limit_is_read_where_the_memory_controller_is) {
   FakeMount mount;
   mount.write("memory/app/memory.limit_in_bytes", "1000\n");
   mount.write("memory/app/memory.usage_in_bytes", "900\n");
-  mount.write("memory/app/memory.stat", "inactive_file 1\ntotal_inactive_file 300\n");
+  mount.write("memory/app/memory.stat",
+              "inactive_file 1\ntotal_inactive_file 200\ntotal_active_file 100\n");
   EXPECT_EQ(mount.left("12:memory:/app\n4:cpu,cpuacct:/app\n"), 400);
   EXPECT_EQ(mount.left("4:cpu:/app\n"), -1);
 }
