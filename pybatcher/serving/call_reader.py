@@ -237,7 +237,7 @@ class CallReader:
         """Share the tokens that all chats begin with: once, at the first chat; other chats wait."""
         async with self._first_chat:
             if not self._chats_share_beginning:
-                tokens = await asyncio.to_thread(system_prompt.chat_tokens)
+                tokens = await self.prompts.on_thread(system_prompt.chat_tokens)
                 if tokens:
                     self._share(tokens)
                 self._chats_share_beginning = True

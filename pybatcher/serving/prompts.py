@@ -184,7 +184,7 @@ class PromptReader:
             return self._checked(made)
 
         is_quick = len(whole) <= self._tokenizer.quick_length
-        tokens = encode(lambda: True) if is_quick else await self._on_thread(encode, tenant)
+        tokens = encode(lambda: True) if is_quick else await self.on_thread(encode, tenant)
         if not tokens:
             raise InvalidRequestError(
                 f"{field} is {short(plain)}, which makes no token", field=field
@@ -235,7 +235,7 @@ class PromptReader:
         if n_characters > self._n_positions and not any_length:
             await self._check_length("messages", n_characters)
         render = partial(self._chat_template.render, checked, tools=tools, variables=variables)
-        text = await self._on_thread(lambda is_wanted: render(goes_on=is_wanted), tenant)
+        text = await self.on_thread(lambda is_wanted: render(goes_on=is_wanted), tenant)
         tokens = await self._encode(
             text, "messages", tenant=tenant, add_special_tokens=False, any_length=any_length
         )
@@ -252,7 +252,7 @@ class PromptReader:
         decode = partial(self._tokenizer.decode, skip_special_tokens=False)
         if self._is_decoded_quickly([ids]):
             return decode(ids)
-        return await self._on_thread(lambda _: decode(self._checked_ids([ids])[0]))
+        return await self.on_thread(lambda _: decode(self._checked_ids([ids])[0]))
 
     async def token_bytes(self, token_ids: object) -> list[bytes]:
         """Return the bytes of each token, as `Tokenizer.token_bytes` has them.
@@ -264,7 +264,7 @@ class PromptReader:
         bytes_of = self._tokenizer.token_bytes
         if self._is_decoded_quickly([ids]):
             return bytes_of(ids)
-        return await self._on_thread(lambda _: bytes_of(self._checked_ids([ids])[0]))
+        return await self.on_thread(lambda _: bytes_of(self._checked_ids([ids])[0]))
 
     async def detokenize_each(self, lists: object) -> list[str]:
         """Return the text of each list of token ids, special tokens included.
@@ -285,7 +285,7 @@ class PromptReader:
         decode = partial(self._tokenizer.decode, skip_special_tokens=False)
         if self._is_decoded_quickly(checked):
             return list(map(decode, checked))
-        return await self._on_thread(lambda _: list(map(decode, self._checked_ids(checked))))
+        return await self.on_thread(lambda _: list(map(decode, self._checked_ids(checked))))
 
     def _is_decoded_quickly(self, lists: Sequence[tuple[int, ...]]) -> bool:
         if sum(map(len, lists)) > _SHORT_LIST:
@@ -359,7 +359,7 @@ class PromptReader:
                 goes_on=lambda n_tokens: n_tokens <= most and is_wanted(),
             )
 
-        tokens = await self._on_thread(encode, tenant)
+        tokens = await self.on_thread(encode, tenant)
         if len(tokens) > most:
             raise self._too_long(field, f"has {len(tokens)} tokens or more", limit)
         return tokens
@@ -398,7 +398,7 @@ class PromptReader:
             field=field,
         )
 
-    async def _on_thread(self, work: Callable[[Callable[[], bool]], _T], tenant: str = "") -> _T:
+    async def on_thread(self, work: Callable[[Callable[[], bool]], _T], tenant: str = "") -> _T:
         """Run `work` on another thread, a few at a time.
 
         work: called with a function that returns whether the caller still waits for the result.

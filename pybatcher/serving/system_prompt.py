@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import InvalidRequestError, ModelFormatError
@@ -81,12 +81,16 @@ class SystemPrompt:
             return checked
         return _with_system(self._text, checked, is_message=self._is_message)
 
-    def chat_tokens(self) -> tuple[int, ...]:
-        """Return the longest common prefix of two chats that differ in the user's words only."""
+    def chat_tokens(self, is_wanted: Callable[[], bool]) -> tuple[int, ...]:
+        """Return the longest common prefix of two chats that differ in the user's words only.
+
+        is_wanted: asked while the chats are rendered; False ends that with an error.
+        """
         one, other = (
             self._prompts.encode(
                 self._chat_template.render(
-                    self.before_messages([{"role": "user", "content": content}])
+                    self.before_messages([{"role": "user", "content": content}]),
+                    goes_on=is_wanted,
                 ),
                 add_special_tokens=False,
             )

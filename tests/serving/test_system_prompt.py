@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from batcher_helpers import until
+from batcher_helpers import PATIENCE, until
 
-from pybatcher import ConfigError, InvalidRequestError, ModelFormatError
+from pybatcher import ConfigError, DeadlineExceededError, InvalidRequestError, ModelFormatError
 from pybatcher.testing import FakeEngine, byte_tokenizer, fake_batcher
 from pybatcher.text import ChatTemplate
 
@@ -192,3 +196,24 @@ async def test_a_broken_template_affects_chats_only() -> None:
         assert (await batcher.generate("a", max_tokens=1)).token_ids
         with pytest.raises(ModelFormatError, match="chat_template"):
             await batcher.chat(user("Hi"))
+
+
+async def test_how_chats_begin_is_not_searched_for_when_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended = threading.Event()
+    render = ChatTemplate.render
+
+    def endless(*args: Any, goes_on: Callable[[], bool] | None = None, **options: Any) -> str:
+        if goes_on is not None and not ended.is_set():
+            while goes_on():
+                time.sleep(0.001)
+            ended.set()
+        return render(*args, goes_on=goes_on, **options)
+
+    async with fake_batcher(system_prompt=SYSTEM, chat_template=TEMPLATE) as batcher:
+        monkeypatch.setattr(ChatTemplate, "render", endless)
+        with pytest.raises(DeadlineExceededError):
+            await batcher.chat(user("hi"), timeout=0.05)
+        assert await asyncio.to_thread(ended.wait, PATIENCE)
+        assert (await batcher.chat(user("hi"), max_tokens=1)).token_ids
