@@ -19,7 +19,7 @@ import numpy as np
 
 from pybatcher import SamplingParams
 
-__all__ = ["ClassTrap", "odd_value"]
+__all__ = ["ClassTrap", "LyingMapping", "odd_value"]
 
 
 class TrapError(Exception):

@@ -10,6 +10,7 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -40,7 +41,7 @@ def bytes_of(*values: Any) -> int:
     """Return the approximate bytes of memory of plain values and of dataclasses of them.
 
     Every text, number, key and field counts, however deep it is; of endless values, such as a list
-    that contains itself, as many as no message has.
+    that contains itself or a map without an end, as many as no message has.
     """
     total, left = 0, list(values)
     for _ in range(_MOST_VALUES):
@@ -54,10 +55,12 @@ def bytes_of(*values: Any) -> int:
             if _NUMBERS.issuperset(map(type, value)):
                 total += (_BYTES_OF_NUMBER - _BYTES_OF_ITEM) * len(value)
             else:
-                left += value
+                left += islice(value, _MOST_VALUES)
         elif isinstance(value, Mapping):
             total += _BYTES_OF_CONTAINER + 2 * _BYTES_OF_ITEM * len(value)
-            left += (list(value), list(value.values()))
+            keys = list(islice(value, min(len(value), _MOST_VALUES)))
+            left += keys
+            left += [value[key] for key in keys]
         elif is_dataclass(value) and not isinstance(value, type):
             left += (getattr(value, one.name) for one in fields(value))
         elif value is not None:

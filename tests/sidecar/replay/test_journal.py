@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from odd_values import LyingMapping
+
 from pybatcher.calls.call import Call
 from pybatcher.calls.chat_settings import ChatSettings
 from pybatcher.calls.completion import Completion, Piece, Timeline, TokenLogprob, Usage
@@ -58,6 +60,11 @@ def test_every_byte_of_a_call_counts() -> None:
     endless: list[object] = []
     endless.append(endless)
     assert bytes_of(endless) > 2**20
+
+
+def test_a_map_that_lies_about_its_length_ends() -> None:
+    assert bytes_of(LyingMapping()) < 10_000
+    assert bytes_of(ChatSettings(reasoning_effort=LyingMapping())) < 10_000  # type: ignore[arg-type]
 
 
 def test_what_is_asked_first_is_what_was_asked_for() -> None:
