@@ -336,7 +336,8 @@ async def test_errors_before_and_after_the_begin_of_a_stream(
             assert response.status_code == 200
             try:
                 waiting = asyncio.ensure_future(batcher.generate("Hi", max_tokens=1))
-                await asyncio.sleep(0.05)
+                while not batcher.statistics().queued:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
                 full = await http.post(path, json={**one, "stream": True})
                 assert full.status_code == 429, full.text
             finally:
