@@ -95,6 +95,13 @@ def _open(directory: Path, files: ModelFiles, reads: bool) -> LoadedModel:
             f"{directory}: no config.json in it; name one of its GGUF files: "
             f"{directory / (models or ggufs)[0]}, say"
         )
+    inner = directory / "0_Transformer"
+    if not (directory / "config.json").is_file() and (inner / "config.json").is_file():
+        raise ModelFormatError(
+            f"{directory}: its model is in the folder 0_Transformer, which is not read: move the "
+            'files from there into the folder above, and set the "path" of the Transformer to "" '
+            "in modules.json"
+        )
     other = other_directory(directory)
     if other is not None:
         raise other

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import mmap
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -244,3 +245,14 @@ def test_files_that_are_always_replaced_are_an_error(
     n_replaced = 10**6
     with pytest.raises(ModelFormatError, match="were replaced each of the 20 times"):
         open_model(llama)
+
+
+def test_a_transformer_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    """Its files can be read after they were moved, as the error says."""
+    inner = tmp_path / "0_Transformer"
+    shutil.copytree(loader.SHIPPED_MODEL, inner)
+    with pytest.raises(ModelFormatError, match="in the folder 0_Transformer, which is not read"):
+        open_model(tmp_path)
+    for file in inner.iterdir():
+        file.rename(tmp_path / file.name)
+    open_model(tmp_path)

@@ -8,14 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as TokenizerBackend
-from tokenizers import models, normalizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from ...errors import ModelFormatError
 from ..checkpoints.fields import Fields
 from ..checkpoints.json_file import read_bytes, read_optional, read_text
 from ..checkpoints.loaded_model import TokenizerParts
 from ..checkpoints.model_files import is_file
-from .added_tokens import MAX_TOKEN_ID, add_tokens, added_tokens, special_tokens, surround_as_set
+from .added_tokens import (
+    MAX_TOKEN_ID,
+    add_tokens,
+    added_tokens,
+    special_tokens,
+    surround_as_set,
+    surround_texts,
+)
 from .growth import check_growth
 from .recommended_sampling import IN_GENERATION_CONFIG, recommended_sampling
 from .sentencepiece_model import MAX_SENTENCEPIECE_BYTES, read_sentencepiece
@@ -33,6 +40,9 @@ MAX_TOKENIZER_BYTES = 512 * 2**20
 _MAX_TEMPLATE_BYTES = 2**20
 _LIKE_BERT = ("Bert", "DistilBert", "Electra", "ConvBert", "MobileBert", "SqueezeBert", "Lxmert")
 """The beginnings of names of tokenizer classes that are BERT's in transformers."""
+_TOKENS_OF_BERT = {
+    f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")
+}
 
 
 def read_tokenizer(directory: Path, config: Fields) -> TokenizerParts:
@@ -40,7 +50,7 @@ def read_tokenizer(directory: Path, config: Fields) -> TokenizerParts:
 
     config: config.json, used for token ids that no other file has. Only tokenizer.json decides
     which tokens are added around a text (BOS, for example), as in transformers 5. If it is
-    absent, tokenizer.model is read, and tokenizer_config.json decides.
+    absent, tokenizer.model is read, and tokenizer_config.json decides; or vocab.txt of a BERT.
     Raises ModelFormatError for a damaged file.
     """
     backend, settings = _read_backend(directory, _read_settings(directory), config)
@@ -118,16 +128,40 @@ def lower_texts(tokenizer: TokenizerParts) -> None:
         backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *listed])
 
 
+def _is_bert(settings: Fields, config: Fields) -> bool:
+    """Return whether transformers opens the tokenizer with one of BERT's classes."""
+    name = settings.text("tokenizer_class", None)
+    if name is None and config.get("model_type") == "bert":
+        name = "BertTokenizer"
+    return (name or "").removesuffix("Fast").removesuffix("Tokenizer") in _LIKE_BERT
+
+
+def _word_pieces(text: str, settings: Fields) -> TokenizerBackend:
+    """Build BERT's tokenizer from the text of a vocab.txt, which has one token in each line.
+
+    Raises ModelFormatError if a token that surrounds texts is not there.
+    """
+    ids = {token: i for i, token in enumerate(text.removesuffix("\n").split("\n"))}
+    named = special_tokens(settings)
+    first, last = named["cls_token"], named["sep_token"]
+    for token in (first, last):
+        if token not in ids:
+            raise ModelFormatError(f"vocab.txt has no token {token!r}")
+    backend = TokenizerBackend(models.WordPiece(ids, unk_token=named["unk_token"]))
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece("##")
+    special = [named.get(name, token) for name, token in _TOKENS_OF_BERT.items()]
+    backend.add_special_tokens([token for token in special if token in ids])
+    surround_texts(backend, {"bos": (ids[first], first), "eos": (ids[last], last)})
+    return backend
+
+
 def _set_bert_normalizer(backend: TokenizerBackend, settings: Fields, config: Fields) -> None:
     """Normalise as `tokenizer_config.json` specifies if the tokenizer is BERT's.
 
     transformers ignores the normaliser in the tokenizer.json of such a tokenizer.
     """
-    name = settings.text("tokenizer_class", None)
-    if name is None and config.get("model_type") == "bert":
-        name = "BertTokenizer"
-    is_bert = (name or "").removesuffix("Fast").removesuffix("Tokenizer") in _LIKE_BERT
-    if not is_bert or not isinstance(backend.model, models.WordPiece):
+    if not _is_bert(settings, config) or not isinstance(backend.model, models.WordPiece):
         return
     backend.normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -152,6 +186,15 @@ def _read_backend(
             add_tokens(backend, added, settings)
         return backend, settings
     path = directory / "tokenizer.model"
+    words = directory / "vocab.txt"
+    if not is_file(path) and is_file(words) and _is_bert(settings, config):
+        settings = settings.with_defaults(_TOKENS_OF_BERT)
+        with building_tokenizer(str(words)):
+            backend = _word_pieces(read_text(words, MAX_TOKENIZER_BYTES), settings)
+            _set_bert_normalizer(backend, settings, config)
+            add_tokens(backend, added, settings)
+            check_growth(backend, str(words))
+        return backend, settings
     if not is_file(path):
         return None, settings
     model = read_sentencepiece(read_bytes(path, MAX_SENTENCEPIECE_BYTES), str(path))

@@ -31,6 +31,7 @@ _SMALL = (
     "special_tokens_map.json",
     "added_tokens.json",
     "tokenizer.model",
+    "vocab.txt",
     "chat_template.jinja",
     "chat_template.json",
     "additional_chat_templates/tool_use.jinja",
@@ -59,6 +60,8 @@ def small_files(files: Iterable[str], name: HubName) -> list[str]:
         wanted = there - ({INDEX} if WEIGHTS in there else set())
         if "tokenizer.json" in there:
             wanted.discard("tokenizer.model")
+        if not there.isdisjoint(TOKENIZERS):
+            wanted.discard("vocab.txt")
         modules = sorted(file for file in files if _MODULE.fullmatch(file))
         return [file for file in _SMALL if file in wanted] + modules * ("modules.json" in wanted)
     raise ModelFormatError(

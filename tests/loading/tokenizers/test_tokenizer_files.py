@@ -61,6 +61,36 @@ def test_settings_of_bert(settings: dict[str, Any], lowercase: bool, tmp_path: P
     assert backend.encode(text).ids == AutoTokenizer.from_pretrained(tmp_path)(text)["input_ids"]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"do_lower_case": False, "unk_token": "[PAD]"},
+        {"tokenizer_class": "DistilBertTokenizer", "cls_token": "[MASK]", "strip_accents": False},
+    ],
+    ids=str,
+)
+def test_a_bert_that_has_vocab_txt_alone(settings: dict[str, Any], tmp_path: Path) -> None:
+    words = "[PAD] [UNK] [CLS] [SEP] [MASK] hello Hello cafe café un ##able ##s \u4e16 , a\u2028b"
+    (tmp_path / "vocab.txt").write_text(words.replace(" ", "\n") + "\n")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    parts, theirs = read(tmp_path, model_type="bert"), AutoTokenizer.from_pretrained(tmp_path)
+    assert parts.backend is not None
+    for text in ("Hello, unables Café \u4e16\u4e16 [MASK] xyz", "", "[SEP] hello"):
+        ids = parts.backend.encode(text).ids
+        assert ids == theirs(text)["input_ids"]
+        decoded = theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        assert parts.backend.decode(ids) == decoded
+
+
+def test_a_vocab_txt_that_is_not_berts(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("a\nb\n")
+    assert read(tmp_path, model_type="llama").backend is None
+    with pytest.raises(ModelFormatError, match=r"vocab\.txt has no token '\[CLS\]'"):
+        read(tmp_path, model_type="bert")
+
+
 def test_no_prompt_is_padded_or_truncated(llama: Path) -> None:
     stored = Tokenizer.from_file(str(llama / "tokenizer.json"))
     stored.enable_padding(length=500)

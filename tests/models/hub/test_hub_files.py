@@ -38,6 +38,9 @@ def test_a_sentencepiece_model_is_wanted_where_there_is_no_other_tokenizer() -> 
     older = ["added_tokens.json", "tokenizer.model"]
     assert small_files(["config.json", "model.safetensors", *older], named("a/b"))[1:] == older
     assert "tokenizer.model" not in small_files([*MODEL, *older], named("a/b"))
+    assert "vocab.txt" not in small_files([*MODEL, "vocab.txt"], named("a/b"))
+    plain = [file for file in MODEL if file != "tokenizer.json"]
+    assert "vocab.txt" in small_files([*plain, "vocab.txt"], named("a/b"))
 
 
 @pytest.mark.parametrize("files", [[], CODE, ["config.json"], ["model.safetensors"], MODEL[:3]])
