@@ -38,9 +38,9 @@ def compiled() -> dict[str, str]:
         if callable(value):
             found[name] = inspect.getdoc(value) or ""
     for owner in CLASSES:
-        for name, value in vars(owner).items():
+        for name in vars(owner):
             if name in SPECIAL or not name.startswith("_"):
-                found[f"{owner.__name__}.{name}"] = inspect.getdoc(value) or ""
+                found[f"{owner.__name__}.{name}"] = inspect.getdoc(getattr(owner, name)) or ""
     return found
 
 
