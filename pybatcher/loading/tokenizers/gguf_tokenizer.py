@@ -18,6 +18,7 @@ from ..checkpoints.json_file import read_text
 from ..checkpoints.loaded_model import TokenizerParts
 from ..checkpoints.model_files import is_file
 from .added_tokens import surround_texts
+from .character_map import map_characters
 from .gguf_pretokenizers import PRE_TOKENIZERS
 from .gguf_sentencepiece import with_listed_merges, with_scores
 from .gguf_unigram import with_unigrams
@@ -99,6 +100,8 @@ def read_tokenizer(
         _add_tokens(built.backend, vocabulary, fields)
         _set_post_processor(built, vocabulary, fields)
         check_growth(built.backend, f"{fields.source}: tokenizer.ggml")
+        if built.charsmap:
+            map_characters(built.backend, built.charsmap)
     return _parts(built.backend, templates, ids, ends, vocabulary.tokens, sampling)
 
 

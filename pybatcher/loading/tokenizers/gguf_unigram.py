@@ -26,11 +26,12 @@ def with_unigrams(fields: Fields, vocabulary: Vocabulary, ids: dict[str, int | N
     unknown = vocabulary.unknown(ids["unk_token"])
     unknown_id = None if unknown is None else vocabulary.tokens.index(unknown)
     backend = TokenizerBackend(models.Unigram(pieces, unk_id=unknown_id, byte_fallback=False))
-    charsmap = fields.get("tokenizer.ggml.precompiled_charsmap")
-    if charsmap is not None:
-        if not isinstance(charsmap, np.ndarray) or charsmap.dtype not in (np.uint8, np.int8):
+    charsmap, value = b"", fields.get("tokenizer.ggml.precompiled_charsmap")
+    if value is not None:
+        if not isinstance(value, np.ndarray) or value.dtype not in (np.uint8, np.int8):
             raise fields.error("tokenizer.ggml.precompiled_charsmap", "an array of bytes")
-        backend.normalizer = normalizers.Precompiled(charsmap.tobytes())
+        charsmap = value.tobytes()
+        backend.normalizer = normalizers.Precompiled(charsmap)
     prefixed = fields.boolean("tokenizer.ggml.add_space_prefix", True)
     scheme = "always" if prefixed else "never"
     marks: PreTokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
@@ -38,4 +39,4 @@ def with_unigrams(fields: Fields, vocabulary: Vocabulary, ids: dict[str, int | N
         marks = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), marks])
     backend.pre_tokenizer = marks
     backend.decoder = decoders.Metaspace(prepend_scheme=scheme)
-    return Built(backend, ids["bos_token"], ids["eos_token"], adds_after=True)
+    return Built(backend, ids["bos_token"], ids["eos_token"], adds_after=True, charsmap=charsmap)

@@ -53,6 +53,8 @@ class Built:
     adds_before, adds_after: True if the token is added by default.
     file_decides: True if the file's keys decide on both tokens; "eos": on the token after a text
         alone; False: on neither.
+    charsmap: the map of characters that the normaliser applies, for `map_characters` after all
+        tokens were added.
     """
 
     backend: TokenizerBackend
@@ -61,6 +63,7 @@ class Built:
     adds_before: bool = False
     adds_after: bool = False
     file_decides: bool | Literal["eos"] = True
+    charsmap: bytes = b""
 
 
 def read_vocabulary(fields: Fields, vocab_size: int) -> Vocabulary:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 from typing import Any
 
 import numpy as np
 import pytest
+import sentencepiece
 from hostile_texts import hostile_texts
 from tokenizers import Tokenizer
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading.checkpoints.fields import Fields
 from pybatcher.loading.tokenizers.gguf_tokenizer import read_tokenizer
+from pybatcher.loading.tokenizers.sentencepiece_model import read_sentencepiece
 from pybatcher.text import Tokenizer as TextTokenizer
 
 PIECES = [
@@ -122,10 +125,31 @@ def test_refused_maps(value: Any) -> None:
         read(precompiled_charsmap=value)
 
 
-def test_a_damaged_map_is_an_error_of_the_call() -> None:
+def test_a_damaged_map_replaces_nothing() -> None:
     backend = read(precompiled_charsmap=np.frombuffer(b"\4\0\0\0\xff\xff\xff\x7fx\0", np.uint8))
-    with pytest.raises(ModelFormatError, match="the model's tokenizer failed"):
-        TextTokenizer(backend).encode("the")
+    assert TextTokenizer(backend).encode("the") == TextTokenizer(read()).encode("the")
+
+
+def test_a_map_keeps_combining_marks_as_sentencepiece_does() -> None:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["the fox jumps over the lazy dog"] * 20),
+        model_writer=model,
+        vocab_size=40,
+        normalization_rule_name="nmt_nfkc",
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    theirs = sentencepiece.SentencePieceNormalizer(
+        model_proto=model.getvalue(),
+        add_dummy_prefix=False,
+        escape_whitespaces=False,
+        remove_extra_whitespaces=False,
+    )
+    charsmap = read_sentencepiece(model.getvalue(), "x").charsmap
+    normalizer = read(precompiled_charsmap=np.frombuffer(charsmap, np.uint8)).normalizer
+    for text in ("x\u0301\u0323", "\ufb01\u0302", "A\u030a\u0301 \u30ab\u3099"):
+        assert normalizer.normalize_str(text) == theirs.normalize(text)
 
 
 def test_refused_scores() -> None:
