@@ -83,7 +83,8 @@ def _decoded(data: bytes, coding: str, most: int) -> bytes:
 def _parsed(data: bytes) -> Any:
     """Return the value of a JSON text. Raises ValueError, RecursionError and HttpError.
 
-    The JSON parser holds the GIL, so the number of values is limited to bound its time.
+    The JSON parser holds the GIL except while it calls the functions below, so the number of values
+    is limited to bound its time.
     """
     if len(data) > _MOST_VALUES and len(data) - len(data.translate(None, b",:[{")) > _MOST_VALUES:
         message = f"the body has more than {_MOST_VALUES} values: each of ',:[{{' counts as one"
@@ -91,10 +92,27 @@ def _parsed(data: bytes) -> Any:
     was_enabled = gc.isenabled()
     gc.disable()  # a collection would scan all new objects repeatedly and find none to free
     try:
-        return json.loads(data)
+        if len(data) <= _SMALL:
+            return json.loads(data)
+        return json.loads(data, parse_int=_whole, parse_float=_float, object_hook=_same)
     finally:
         if was_enabled:
             gc.enable()
+
+
+# Python functions, no types of C: at the call of one, Python lets a thread that waits run.
+
+
+def _whole(text: str) -> int:
+    return int(text)
+
+
+def _float(text: str) -> float:
+    return float(text)
+
+
+def _same(value: dict[str, Any]) -> dict[str, Any]:
+    return value
 
 
 async def read_bytes(

@@ -3,8 +3,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import gzip
+import json
+import threading
 import time
 import zlib
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -91,6 +94,27 @@ async def test_large_bodies_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyP
     room, large = BodyRoom(2**24), b'{"a":"' + b"x" * 2**17 + b'"}'
     await asyncio.gather(*(read_body(request(part(large)), 2**18, room) for _ in range(8)))
     assert most == 1
+
+
+@pytest.mark.parametrize("value", [b"123456,", b"0.4375,", b"{},"])
+def test_other_threads_run_while_a_large_body_is_parsed(value: bytes) -> None:
+    """Times are of the process, so that other processes do not matter."""
+    data = b'{"a":[' + value * 200_000 + b"1]}"
+    times, is_parsed = [time.process_time()], threading.Event()
+
+    def run() -> None:
+        while not is_parsed.is_set():
+            times.append(time.process_time())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    begin = time.process_time()
+    body = connection._parsed(data)
+    end = time.process_time()
+    is_parsed.set()
+    thread.join()
+    assert body == json.loads(data)
+    assert max(b - a for a, b in pairwise(times)) < (end - begin) / 3
 
 
 async def test_work_ends_with_its_client() -> None:
