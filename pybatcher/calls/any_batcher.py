@@ -376,10 +376,12 @@ class AnyBatcher(Lifecycle):
             under another name share the KV; the same name and tokens again add one more holder, and
             need one more removal.
         namespace: None is the common namespace.
+        timeout: seconds from the call. If the KV is not computed then, the call is undone.
 
         Cancelling undoes the call. Raises InvalidRequestError, also for a name that other tokens
         have, RequestTooLongError if KV has no room for the prefix, NoFreeSequenceError beyond
-        `max_prefixes`, EngineFailedError, BatcherClosedError.
+        `max_prefixes`, DeadlineExceededError after `timeout`, EngineFailedError,
+        BatcherClosedError.
         """
         check_names(options, PrefixOptions)
         return await self._ask(AddPrefix(prefix=prefix, **options))

@@ -141,6 +141,7 @@ class PrefixOptions(TypedDict, total=False):
 
     name: str | None
     namespace: str | None
+    timeout: float | None
 
 
 def check_names(options: Mapping[str, Any], kind: Any) -> None:

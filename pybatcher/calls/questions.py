@@ -63,11 +63,15 @@ class EmbedTexts(CallOptions, Question[list[Embedding]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPrefix(Question[PrefixInfo]):
-    """Compute the KV of a prefix and keep it under a name. None generates a name."""
+    """Compute the KV of a prefix and keep it under a name. None generates a name.
+
+    timeout: seconds until it must be computed; None is no limit.
+    """
 
     prefix: Prompt
     name: str | None = None
     namespace: str | None = None
+    timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,7 +86,7 @@ class QueueFullError(PybatcherError):
 
 
 class DeadlineExceededError(PybatcherError, TimeoutError):
-    """The request's own `timeout` ran out before its first token."""
+    """The request's own `timeout` ran out before its first token or its answer."""
 
 
 class BatcherClosedError(PybatcherError, RuntimeError):

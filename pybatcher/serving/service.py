@@ -17,6 +17,7 @@ from ..calls.arguments import (
     check_namespace,
     check_pooling,
     check_several,
+    check_timeout,
     check_top_logprobs,
     check_truncate,
 )
@@ -310,21 +311,26 @@ class Service(RunningService):
         self._coordinator.check_open()
         self._runtime.check_prefixes()
         name = None if question.name is None else check_prefix_name(question.name)
-        namespace = check_namespace(question.namespace)
-        tokens = await self._reader.prompts.read(
-            question.prefix,
-            before=self._reader.before_texts,
-            field="prefix",
-            tenant=f"\n{question.namespace}",
-        )
+        namespace, timeout = check_namespace(question.namespace), check_timeout(question.timeout)
+        submitted = self._clock()
+        deadline = None if timeout is None else submitted + timeout
+        async with _reading(submitted, deadline):
+            tokens = await self._reader.prompts.read(
+                question.prefix,
+                before=self._reader.before_texts,
+                field="prefix",
+                tenant=f"\n{question.namespace}",
+            )
         self._coordinator.check_open()
         message = HoldPrefix(tokens, name, namespace, self._loop.create_future())
         self._mailbox.put(message)
-        try:
-            return await message.added
-        except asyncio.CancelledError:
-            self._mailbox.put(WithdrawPrefix(message))
-            raise
+        late = f"the prefix, of {len(tokens)} tokens, was not computed within {timeout} s (timeout)"
+        async with _until(deadline, self._clock(), f"{late}; it is not kept; raise timeout"):
+            try:
+                return await message.added
+            except asyncio.CancelledError:  # of the caller, or at the deadline
+                self._mailbox.put(WithdrawPrefix(message))
+                raise
 
     async def _remove_prefix(self, question: RemovePrefix) -> None:
         self.check_home()
@@ -454,15 +460,27 @@ class Service(RunningService):
 @asynccontextmanager
 async def _reading(submitted: float, deadline: float | None) -> AsyncIterator[None]:
     """Keep a call's deadline while it is read. Raises DeadlineExceededError."""
-    left = None if deadline is None else min(deadline - submitted, _LONGEST_TIMER)
+    allowed = 0.0 if deadline is None else deadline - submitted
+    late = (
+        f"the call was not read within {allowed:g} s (timeout): its prompt, template or form "
+        "takes longer; raise timeout, or make them simpler"
+    )
+    async with _until(deadline, submitted, late):
+        yield
+
+
+@asynccontextmanager
+async def _until(deadline: float | None, now: float, late: str) -> AsyncIterator[None]:
+    """Cancel what is inside at the deadline. Raises DeadlineExceededError with the text `late`."""
+    left = None if deadline is None else min(deadline - now, _LONGEST_TIMER)
+    timer = asyncio.timeout(left)
     try:
-        async with asyncio.timeout(left):
+        async with timer:
             yield
     except TimeoutError:
-        raise DeadlineExceededError(
-            f"the call was not read within {left:g} s (timeout): its prompt, template or form "
-            "takes longer; raise timeout, or make them simpler"
-        ) from None
+        if not timer.expired():
+            raise
+        raise DeadlineExceededError(late) from None
 
 
 _LONGEST_TIMER = 1e8

@@ -73,7 +73,7 @@ MISSPELT = {
         lambda b, o: b.embed(PROMPT, **o),
         "namespace, pooling, priority, timeout, trace_headers, truncate$",
     ),
-    "add_prefix": (lambda b, o: b.add_prefix(PROMPT, **o), "name, namespace$"),
+    "add_prefix": (lambda b, o: b.add_prefix(PROMPT, **o), "name, namespace, timeout$"),
 }
 
 

@@ -7,11 +7,13 @@ import threading
 
 import pytest
 from batcher_helpers import PATIENCE, until, wait_for
+from virtual_time import in_virtual_time
 
 from pybatcher import (
     Batcher,
     BatcherClosedError,
     BlockingBatcher,
+    DeadlineExceededError,
     EngineFailedError,
     InvalidRequestError,
     NoFreeSequenceError,
@@ -21,6 +23,7 @@ from pybatcher import (
 )
 from pybatcher.scheduling import StepPlan
 from pybatcher.serving.prefix_names import PrefixNames
+from pybatcher.serving.prompts import PromptReader
 from pybatcher.testing import FakeClock, FakeEngine, byte_tokenizer, fake_batcher
 
 MANUAL = "A manual that everybody asks about. " * 8
@@ -253,6 +256,123 @@ async def test_cancelled_it_leaves_nothing(steps: int, monkeypatch: pytest.Monke
         assert used_blocks(engine) == 0
 
 
+IDS = list(range(3, 203))
+TIMEOUT = 5.0
+
+
+def in_virtual_batcher(engine: FakeEngine, **options: object) -> Batcher:
+    """A batcher whose only timers are those of deadlines, which are due when nothing goes on."""
+    clock = asyncio.get_running_loop().time
+    return batcher_over(engine, step_timeout=None, clock=clock, **options)
+
+
+async def late(batcher: Batcher) -> DeadlineExceededError:
+    """Add a prefix that is not there after `TIMEOUT`, and return the error."""
+    now = asyncio.get_running_loop().time
+    began = now()
+    with pytest.raises(DeadlineExceededError) as caught:
+        await batcher.add_prefix(IDS, name="manual", timeout=TIMEOUT)
+    assert now() - began == TIMEOUT
+    return caught.value
+
+
+@in_virtual_time
+async def test_a_deadline_holds_while_a_prefix_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read(*_: object, **__: object) -> tuple[int, ...]:
+        await asyncio.sleep(PATIENCE)
+        return tuple(IDS)
+
+    engine = FakeEngine(n_parallel=6)
+    monkeypatch.setattr(PromptReader, "read", read)
+    async with in_virtual_batcher(engine) as batcher:
+        assert "not read within 5 s (timeout)" in str(await late(batcher))
+        assert batcher.prefixes() == ()
+        assert engine.plans == []
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+@in_virtual_time
+async def test_a_prefix_that_is_late_leaves_nothing(is_queued: bool) -> None:
+    """Its own step takes too long, or that of a request before it."""
+    go_on = threading.Event()
+    engine = FakeEngine(n_parallel=6, before_step=lambda plan: wait_for(go_on))
+    async with in_virtual_batcher(engine, n_batch=64) as batcher:
+        before = asyncio.create_task(batcher.generate("x", max_tokens=1)) if is_queued else None
+        await asyncio.sleep(1.0)
+        error = await late(batcher)
+        assert "of 200 tokens, was not computed within 5.0 s (timeout)" in str(error)
+        await asyncio.sleep(1.0)
+        assert batcher.prefixes() == ()
+        go_on.set()
+        if before is not None:
+            assert len((await before).token_ids) == 1
+        await batcher.generate("y", max_tokens=1)
+        assert computed(engine) < 64 + 10, "no step after the deadline has a row of it"
+        assert engine.used_sequences == used_blocks(engine) == 0
+        other = await batcher.add_prefix([7, 8], name="manual")
+        assert (other.n_tokens, other.holders) == (2, 1)
+
+
+@pytest.mark.parametrize("adds_too", [False, True])
+@in_virtual_time
+async def test_a_prefix_that_is_late_harms_nobody_else(adds_too: bool) -> None:
+    """Somebody else adds the same prefix without a deadline; a prompt begins with it."""
+    async with in_virtual_batcher(FakeEngine(n_parallel=6)) as batcher:
+        alone = await batcher.generate([*IDS, 9], max_tokens=8, ignore_eos=True)
+    go_on = threading.Event()
+    engine = FakeEngine(n_parallel=6, before_step=lambda plan: wait_for(go_on))
+    async with in_virtual_batcher(engine, n_batch=64) as batcher:
+        adding = asyncio.create_task(batcher.add_prefix(IDS, name="manual")) if adds_too else None
+        deciding = asyncio.create_task(late(batcher))
+        await asyncio.sleep(1.0)
+        answer = asyncio.create_task(batcher.generate([*IDS, 9], max_tokens=8, ignore_eos=True))
+        await deciding
+        go_on.set()
+        assert (await answer).token_ids == alone.token_ids
+        if adding is not None:
+            info = await adding
+            assert (info.name, info.holders, info.computed_tokens) == ("manual", 1, len(IDS))
+            await batcher.remove_prefix("manual")
+        await batcher.generate("y", max_tokens=1)
+        assert batcher.prefixes() == ()
+        assert engine.used_sequences == used_blocks(engine) == 0
+
+
+@in_virtual_time
+async def test_a_prefix_in_time_stays_after_its_deadline() -> None:
+    async with in_virtual_batcher(FakeEngine(n_parallel=6)) as batcher:
+        await batcher.add_prefix(IDS, name="manual")  # so that nothing is computed for the next
+        info = await batcher.add_prefix(IDS, name="manual", timeout=TIMEOUT)
+        assert info.holders == 2
+        await asyncio.sleep(2 * TIMEOUT)
+        assert batcher.prefixes() == (info,)
+
+
+def test_threads_have_deadlines_too() -> None:
+    go_on = threading.Event()
+    engine = FakeEngine(n_parallel=6, before_step=lambda plan: wait_for(go_on))
+    with BlockingBatcher.over(batcher_over(engine)) as batcher:
+        try:
+            with pytest.raises(DeadlineExceededError, match="not kept; raise timeout"):
+                batcher.add_prefix(MANUAL, name="a", timeout=0.02)
+        finally:
+            go_on.set()
+        assert batcher.add_prefix(MANUAL, name="a", timeout=PATIENCE).holders == 1
+
+
+async def test_other_threads_have_deadlines_too() -> None:
+    go_on = threading.Event()
+    engine = FakeEngine(n_parallel=6, before_step=lambda plan: wait_for(go_on))
+    async with batcher_over(engine) as batcher:
+        adding = batcher.threadsafe.add_prefix(MANUAL, name="a", timeout=0.02)
+        try:
+            with pytest.raises(DeadlineExceededError, match="not kept; raise timeout"):
+                await asyncio.wrap_future(adding)
+        finally:
+            go_on.set()
+        await until(lambda: batcher.prefixes() == ())
+
+
 async def test_removed_by_another_before_it_is_there() -> None:
     go_on = threading.Event()
     engine = FakeEngine(n_parallel=6, before_step=lambda plan: wait_for(go_on))
@@ -287,6 +407,8 @@ async def test_where_there_is_no_room() -> None:
         ({"name": ""}, "name is ''; it must be a text of at least one character"),
         ({"name": 5}, "name is 5"),
         ({"namespace": 5}, "namespace is 5"),
+        ({"timeout": 0}, "timeout is 0; it must be seconds above 0"),
+        ({"timeout": "1"}, "timeout is '1'"),
     ],
 )
 async def test_bad_arguments(arguments: dict[str, object], message: str) -> None:

@@ -17,7 +17,7 @@ from typing_extensions import override
 from ...calls.arguments import check_timeout
 from ...calls.call import Call, CallOptions, Question
 from ...calls.lifecycle import RunningService
-from ...calls.questions import Describe, Reload
+from ...calls.questions import AddPrefix, Describe, Reload
 from ...calls.reply import Reply
 from ...calls.telemetry import Handler, Telemetry
 from ...errors import (
@@ -144,12 +144,13 @@ class ClientService(RunningService):
 
     @override
     async def ask(self, question: Question[T]) -> T:
-        if isinstance(question, CallOptions):
+        sent: Any = question
+        if isinstance(question, (CallOptions, AddPrefix)):
             remote, timeout = await self._ready(question.timeout)
-            question = replace(question, timeout=timeout)
+            sent = replace(question, timeout=timeout)
         else:
             remote, _ = await self._ready()
-        answer = await remote.ask(question)
+        answer: T = await remote.ask(sent)
         if isinstance(question, Reload):
             greeting: dict[str, Any] = await remote.ask(Describe())
             self.greeting = greeting

@@ -35,8 +35,10 @@ from .wire_calls import (
     read_opts,
     read_params,
     read_settings,
+    read_timeout,
     write_options,
     write_settings,
+    write_timeout,
 )
 from .wire_fields import ANSWERED, ASKED
 from .wire_model_info import model_info_from_wire, model_info_to_wire
@@ -127,18 +129,19 @@ def _write_embed(question: q.EmbedTexts) -> list[Any]:
 
 def _read_add_prefix(params: Params) -> tuple[q.AddPrefix, None]:
     prefix, opts = read_params(params, ("prefix",))
-    check_known(opts, ("name", "namespace"))
+    check_known(opts, ("name", "namespace", "timeout_ms"))
     name = opts.get("name")
     question = q.AddPrefix(
         prefix=ASKED.prompt(prefix, "prefix"),
         name=None if name is None else check_prefix_name(ASKED.text(name, "name")),
         namespace=_namespace(opts),
+        timeout=read_timeout(opts),
     )
     return question, None
 
 
 def _write_add_prefix(question: q.AddPrefix) -> list[Any]:
-    opts = _in_namespace(question.namespace)
+    opts = {**_in_namespace(question.namespace), **write_timeout(question.timeout)}
     if question.name is not None:
         opts["name"] = ASKED.text(check_prefix_name(question.name), "name")
     return _with_opts([ASKED.prompt(question.prefix, "prefix")], opts)

@@ -38,9 +38,11 @@ __all__ = [
     "read_opts",
     "read_params",
     "read_settings",
+    "read_timeout",
     "write_call",
     "write_options",
     "write_settings",
+    "write_timeout",
 ]
 
 RequestId = str | int
@@ -144,16 +146,10 @@ def _read_id(opts: Mapping[str, Any]) -> RequestId | None:
 
 def _read_options(opts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of `CallOptions`, checked."""
-    timeout_ms = opts.get("timeout_ms")
-    if timeout_ms is not None:
-        timeout_ms = ASKED.number(timeout_ms, "timeout_ms")
-        if math.isnan(timeout_ms) or timeout_ms <= 0:
-            raise ASKED.bad("timeout_ms", timeout_ms, "milliseconds above 0")
     namespace = opts.get("namespace")
     return {
         "priority": check_priority(opts.get("priority", 0)),
-        # Dividing the smallest float would give 0, which is no timeout, so it is raised.
-        "timeout": None if timeout_ms is None else max(timeout_ms / 1000, sys.float_info.min),
+        "timeout": read_timeout(opts),
         "namespace": None if namespace is None else ASKED.text(namespace, "namespace"),
         "tenant": read_tenant(opts),
         "trace_headers": check_trace_headers(opts["trace_headers"])
@@ -162,15 +158,32 @@ def _read_options(opts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def read_timeout(opts: Mapping[str, Any]) -> float | None:
+    """Return the seconds of `timeout_ms`; None without it. Raises InvalidRequestError."""
+    timeout_ms = opts.get("timeout_ms")
+    if timeout_ms is None:
+        return None
+    timeout_ms = ASKED.number(timeout_ms, "timeout_ms")
+    if math.isnan(timeout_ms) or timeout_ms <= 0:
+        raise ASKED.bad("timeout_ms", timeout_ms, "milliseconds above 0")
+    # Dividing the smallest float would give 0, which is no timeout, so it is raised.
+    return max(timeout_ms / 1000, sys.float_info.min)
+
+
+def write_timeout(timeout: object) -> dict[str, Any]:
+    """Return the opts with `timeout_ms`; none for None. Raises InvalidRequestError."""
+    checked = check_timeout(timeout)
+    return {} if checked is None else {"timeout_ms": checked * 1000}
+
+
 def write_options(options: CallOptions) -> dict[str, Any]:
     """Return the opts of a call, without defaults. Raises InvalidRequestError."""
     opts: dict[str, Any] = {}
-    timeout = check_timeout(options.timeout)
+    timeout = write_timeout(options.timeout)
     check_namespace(options.namespace)
     if check_priority(options.priority) != 0:
         opts["priority"] = options.priority
-    if timeout is not None:
-        opts["timeout_ms"] = timeout * 1000
+    opts |= timeout
     if options.namespace is not None:
         opts["namespace"] = ASKED.text(options.namespace, "namespace")
     if options.tenant:

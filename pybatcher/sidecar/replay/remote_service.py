@@ -36,6 +36,7 @@ __all__ = ["RemoteService", "attach_and_watch", "plain_fields"]
 
 _LOGGER = logging.getLogger("pybatcher")
 T = TypeVar("T")
+_LEAST_TIMEOUT = 1e-3  # seconds
 _ANY_TOKEN = 2**63  # only the other end knows the size of the vocabulary
 
 
@@ -161,15 +162,19 @@ class RemoteService(CallService):
         self, codec: Codec[AddPrefix], question: AddPrefix, params: list[Any]
     ) -> Any:
         """Add a prefix, and remember it, so that it is added again over the next link."""
-        asking = asyncio.ensure_future(self._ask(codec.method, params))
+        deadline = _deadline(self.pending.clock(), question.timeout)
+        asking = asyncio.ensure_future(self._ask(codec.method, params, question.timeout))
         try:
             info = codec.answer_from_wire(await asyncio.shield(asking))
         except asyncio.CancelledError:
             asking.add_done_callback(partial(self._undo_added, question))
             raise
         if self._successor is not None:  # a successor was set during the question
+            if deadline is not None:
+                left = max(deadline - self.pending.clock(), _LEAST_TIMEOUT)
+                question = replace(question, timeout=left)
             return await self._successor.ask(question)
-        self._prefixes.append(replace(question, name=str(info.name)))
+        self._prefixes.append(replace(question, name=str(info.name), timeout=None))
         return info
 
     async def _list_prefixes(self, codec: Codec[ListPrefixes], params: list[Any]) -> Any:

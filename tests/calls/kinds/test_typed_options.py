@@ -34,7 +34,8 @@ CALLS = {
     "score": ('"a", ["b"]', "priority=3, timeout=None", "prioriti=3", "priority='x'"),
     "embed": ('["a"]', 'pooling="mean", timeout=2.0', "poling='mean'", 'pooling="max"'),
     "embed of one text": ('"a"', 'pooling="cls"', "poling='mean'", 'pooling="max"'),
-    "add_prefix": ('"a"', 'name="x", namespace="y"', 'nam="x"', "name=3"),
+    "add_prefix": ('"a"', 'name="x", timeout=2.0', 'nam="x"', "name=3"),
+    "add_prefix in time": ('"a"', 'namespace="y", timeout=None', "timeot=3", "timeout='x'"),
 }
 
 

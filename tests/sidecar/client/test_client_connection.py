@@ -148,6 +148,8 @@ async def test_what_is_called_without_a_sidecar_fails_in_time(served: SmallSidec
             await client.generate(PROMPT, timeout=0.01)
         with pytest.raises(DeadlineExceededError):
             await client.score(PROMPT, ["x"], timeout=0.01)
+        with pytest.raises(DeadlineExceededError):
+            await client.add_prefix(PROMPT, timeout=0.01)
         with pytest.raises(InvalidRequestError, match="timeout is -1"):
             await client.generate(PROMPT, timeout=-1)
         assert client._service is one

@@ -73,8 +73,8 @@ def test_scores_and_vectors_are_asked_for_as_they_were_written(
 def test_prefixes_are_asked_for_as_they_were_written(
     prefix: Any, name: str, namespace: str | None
 ) -> None:
-    for own in (name, None):
-        add = AddPrefix(prefix=prefix, name=own, namespace=namespace)
+    for own, timeout in ((name, None), (None, None), (name, 0.25), (None, 1e6)):
+        add = AddPrefix(prefix=prefix, name=own, namespace=namespace, timeout=timeout)
         assert crossed(add) == add
     remove = RemovePrefix(name=name, namespace=namespace)
     assert crossed(remove) == remove
@@ -136,6 +136,8 @@ def test_whatever_is_asked_for_is_read_or_refused(
         ("embed", [["a"], {"max_tokens": 5}], "unknown option 'max_tokens'"),
         ("add_prefix", ["a", {"name": ""}], "name is ''"),
         ("add_prefix", ["a", {"priority": 5}], "unknown option 'priority'"),
+        ("add_prefix", ["a", {"timeout_ms": 0}], "timeout_ms is 0"),
+        ("add_prefix", ["a", {"timeout_ms": "1"}], "timeout_ms is '1'"),
         ("remove_prefix", [5], "name is 5"),
         ("tokenize", [5], "prompt is 5"),
         ("detokenize", ["ab"], "token_ids is 'ab'"),
@@ -160,6 +162,7 @@ def test_params_that_are_wrong_are_named(method: str, params: list[Any], message
         (EmbedTexts(texts=["a"], pooling="max"), "pooling is 'max'"),
         (EmbedTexts(texts=["a"], timeout=0), "timeout is 0"),
         (AddPrefix(prefix="a", name=""), "name is ''"),
+        (AddPrefix(prefix="a", timeout=-1), "timeout is -1"),
         (RemovePrefix(name="a", namespace="\ud800"), "namespace is"),
         (Tokenize(content=5), "prompt is 5"),  # type: ignore[arg-type]
         (Detokenize(token_ids=[1, True]), r"token_ids\[1\] is True"),

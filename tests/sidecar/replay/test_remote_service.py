@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from link_double import LinkDouble, a_call, a_relay, made, opts, texts, turn
+from virtual_time import in_virtual_time
 
 from pybatcher.calls.completion import Piece
 from pybatcher.calls.questions import (
@@ -20,6 +21,7 @@ from pybatcher.calls.reply import Reply
 from pybatcher.calls.telemetry import RequestEvent
 from pybatcher.errors import (
     ConnectionLostError,
+    DeadlineExceededError,
     InvalidRequestError,
 )
 from pybatcher.sidecar.protocol.wire import event_to_wire
@@ -226,6 +228,58 @@ async def with_a_prefix(remote: RemoteService) -> LinkDouble:
     link.end(1, INFO)
     await adding
     return link
+
+
+@in_virtual_time
+async def test_the_deadline_of_a_prefix_is_sent_and_is_not_that_of_later_links() -> None:
+    remote = a_relay(clock=asyncio.get_running_loop().time)
+    adding = await asked(remote, AddPrefix(prefix="manual", name="p", timeout=5.0))
+    await asyncio.sleep(1.0)
+    first = made(remote)
+    assert first.sent[1] == ("add_prefix", ["manual", {"name": "p", "timeout_ms": 4000.0}])
+    first.end(1, INFO)
+    await adding
+    await asyncio.sleep(9.0)
+    first.lose(remote.link_lost)
+    assert made(remote).sent[1] == ("add_prefix", ["manual", {"name": "p"}])
+
+
+@in_virtual_time
+async def test_a_prefix_that_waits_for_a_link_past_its_deadline_is_not_added() -> None:
+    remote = a_relay(clock=asyncio.get_running_loop().time)
+    adding = await asked(remote, AddPrefix(prefix="manual", name="p", timeout=5.0))
+    with pytest.raises(DeadlineExceededError, match=r"no answer came within 5\.000 s"):
+        await adding
+    assert not made(remote).sent
+
+
+@in_virtual_time
+async def test_a_prefix_that_is_late_at_the_other_end_is_not_added_again() -> None:
+    remote = a_relay()
+    first = made(remote)
+    adding = await asked(remote, AddPrefix(prefix="manual", name="p", timeout=5.0))
+    first.end(1, error=DeadlineExceededError("late"))
+    with pytest.raises(DeadlineExceededError, match="late"):
+        await adding
+    first.lose(remote.link_lost)
+    assert not made(remote).sent
+
+
+@pytest.mark.parametrize(("waited", "left_ms"), [(1.0, 4000.0), (6.0, 1.0)])
+@in_virtual_time
+async def test_who_takes_over_has_the_time_that_is_left(waited: float, left_ms: float) -> None:
+    clock = asyncio.get_running_loop().time
+    before, after = a_relay(clock=clock), a_relay(clock=clock)
+    old, new = made(before), made(after)
+    adding = await asked(before, AddPrefix(prefix="manual", name="p", timeout=5.0))
+    after.take_prefixes_of(before)
+    await asyncio.sleep(waited)
+    old.end(1, INFO)
+    await turn()
+    await turn()
+    assert opts(new, 1) == {"name": "p", "timeout_ms": pytest.approx(left_ms)}
+    new.end(1, INFO)
+    await adding
 
 
 @pytest.mark.parametrize("in_one_read", [False, True])

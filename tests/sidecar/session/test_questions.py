@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import asdict
 
+from batcher_helpers import PATIENCE, until, wait_for
 from session_helpers import ServiceOf, connected
 
 from pybatcher.sidecar.protocol import wire
-from pybatcher.testing import fake_batcher
+from pybatcher.testing import FakeEngine, fake_batcher
 
 CHAT = [{"role": "user", "content": "hi"}]
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
@@ -53,6 +55,23 @@ async def test_prefixes() -> None:
         assert wire.prefix_info_from_wire(told) == added
         await peer.ask("remove_prefix", "a", {"namespace": "s"})
         assert batcher.prefixes() == ()
+
+
+async def test_a_prefix_that_is_late_is_not_kept() -> None:
+    go_on = threading.Event()
+    engine = FakeEngine(before_step=lambda plan: wait_for(go_on))
+    async with (
+        fake_batcher(engine, max_prefixes=2) as batcher,
+        connected(ServiceOf(batcher)) as (_, peer),
+    ):
+        try:
+            error = await peer.fail("add_prefix", "a" * 40, {"name": "a", "timeout_ms": 20})
+        finally:
+            go_on.set()
+        assert error["code"] == "deadline_exceeded"
+        await until(lambda: batcher.prefixes() == ())
+        again = await peer.ask("add_prefix", "b" * 50, {"name": "a", "timeout_ms": 1000 * PATIENCE})
+        assert (again["name"], again["holders"]) == ("a", 1)
 
 
 async def test_how_it_is_doing() -> None:
