@@ -40,6 +40,8 @@ def _is_marked(value: object) -> bool:
         return MARK in value
     if isinstance(value, SamplingParams):
         return _is_marked(list(value.stop))
+    if isinstance(value, StopTexts):
+        return _is_marked(getattr(value, "texts", ()))  # none while it is made
     if isinstance(value, dict):
         return any(map(_is_marked, value.values()))
     if isinstance(value, (list, tuple)):
