@@ -70,7 +70,7 @@ class Connection:
         sent = json.dumps(body).encode()
         begin = time.monotonic()
         self._writer.write(
-            b"POST /v1/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+            b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
             b"content-length: " + str(len(sent)).encode() + b"\r\n\r\n" + sent
         )
         head = await self._reader.readuntil(b"\r\n\r\n")

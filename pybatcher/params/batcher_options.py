@@ -24,6 +24,7 @@ class BatcherOptions(TypedDict, total=False):
     n_threads: int
     block_size: BlockSize
     weights_cache: CachePlace
+    overcommit: bool
 
     n_batch: int
     batch_size: int

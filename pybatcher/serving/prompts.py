@@ -465,7 +465,7 @@ class PromptReader:
 
 def _for_chat(value: object) -> str:
     """Return the remedy for a message in the place of a prompt or a token id, else ""."""
-    return "; messages are for `chat`" if isinstance(value, Mapping) else ""
+    return "; messages are for `chat`" if issubclass(type(value), Mapping) else ""
 
 
 def _n_items(ids: Any) -> int | None:

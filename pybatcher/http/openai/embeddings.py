@@ -74,8 +74,8 @@ def read_document_truncation(body: Mapping[str, Any]) -> dict[str, Any]:
     most = body.get("max_tokens_per_doc")
     if most is None:
         return {"truncate": True, **read_truncation(body)}
-    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-        raise bad("max_tokens_per_doc", most, "a whole number, 1 or more")
+    if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most < 2**31:
+        raise bad("max_tokens_per_doc", most, "a whole number from 1 to 2147483647")
     return {"truncate": most}
 
 
