@@ -31,7 +31,7 @@ CONFIG = {
     "tie_word_embeddings": False,
     "hidden_act": "silu",
 }
-MEASURED = """
+MEASURED = r"""
 import re, sys
 from pybatcher.cli import main
 try:

@@ -51,7 +51,10 @@ def test_outputs_are_judged(schema: dict[str, Any], text: str, verdict: str) -> 
 @pytest.mark.parametrize(
     ("schema", "about"),
     [
-        ({"not": {"type": "string"}, "if": {"minimum": 1}, "then": {"maximum": 2}}, "if, not, then"),
+        (
+            {"not": {"type": "string"}, "if": {"minimum": 1}, "then": {"maximum": 2}},
+            "if, not, then",
+        ),
         ({"not": {}}, "Unsatisfiable schema"),
         ({"oneOf": [{"minimum": 1}, {"minimum": 2}]}, "oneOf"),
         ({"minProperties": 2}, "minProperties"),
