@@ -70,8 +70,11 @@ class Connection:
         sent = json.dumps(body).encode()
         begin = time.monotonic()
         self._writer.write(
-            b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-            b"content-length: " + str(len(sent)).encode() + b"\r\n\r\n" + sent
+            b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n"
+            b"content-type: application/json\r\ncontent-length: "
+            + str(len(sent)).encode()
+            + b"\r\n\r\n"
+            + sent
         )
         head = await self._reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200"):
