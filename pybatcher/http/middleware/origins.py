@@ -25,23 +25,23 @@ _SECONDS = b"600"  # seconds for which a browser can cache the answer to a prefl
 def check_origins(origins: object) -> tuple[str, ...]:
     """Return the origins whose pages can send requests. Raises ConfigError."""
     wanted = "allow_origins must be a list of origins as https://host:port, or of '*' for all"
-    if isinstance(origins, (str, bytes)) or not isinstance(origins, Collection):
-        raise ConfigError(wanted)
-    for origin in origins:
-        if not isinstance(origin, str) or not (origin == "*" or _ORIGIN.fullmatch(origin)):
-            raise ConfigError(f"{wanted}; it has {origin!r}")
-    return tuple(origins)
+    return _all_matching(origins, _ORIGIN, wanted)
 
 
 def check_hosts(hosts: object) -> tuple[str, ...]:
     """Return the names that a request's Host may have, in lower case. Raises ConfigError."""
     wanted = "allow_hosts must be a list of host names without a port, or of '*' for all"
-    if isinstance(hosts, (str, bytes)) or not isinstance(hosts, Collection):
+    return tuple(host.lower() for host in _all_matching(hosts, _HOST, wanted))
+
+
+def _all_matching(texts: object, pattern: re.Pattern[str], wanted: str) -> tuple[str, ...]:
+    """Return texts each of which is '*' or matches the pattern. Raises ConfigError."""
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Collection):
         raise ConfigError(wanted)
-    for host in hosts:
-        if not isinstance(host, str) or not (host == "*" or _HOST.fullmatch(host)):
-            raise ConfigError(f"{wanted}; it has {host!r}")
-    return tuple(host.lower() for host in hosts)
+    for text in texts:
+        if not isinstance(text, str) or not (text == "*" or pattern.fullmatch(text)):
+            raise ConfigError(f"{wanted}; it has {text!r}")
+    return tuple(texts)
 
 
 class AllowedOrigins:

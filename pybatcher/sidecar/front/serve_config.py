@@ -121,8 +121,12 @@ class ServeConfig:
             wanted = "a URL, as http://127.0.0.1:4318/v1/traces, or None"
             raise bad_value("otlp_traces_endpoint", self.otlp_traces_endpoint, wanted)
         object.__setattr__(self, "allow_uids", _uids(self.allow_uids))
-        object.__setattr__(self, "allow_origins", _origins(self.allow_origins))
-        object.__setattr__(self, "allow_hosts", _hosts(self.allow_hosts))
+        wanted = "a list of origins, as https://host:port, or of '*'"
+        origins = _all_matching("allow_origins", self.allow_origins, _ORIGIN, wanted)
+        object.__setattr__(self, "allow_origins", origins)
+        wanted = "a list of host names without a port, or of '*'"
+        hosts = _all_matching("allow_hosts", self.allow_hosts, _HOST, wanted)
+        object.__setattr__(self, "allow_hosts", hosts)
         check_int("max_connections", self.max_connections, 1, 2**20)
         check_int("max_in_flight", self.max_in_flight, 1, 2**20)
         check_int("max_frame", self.max_frame, 1024, 2**31 - 1)
@@ -149,21 +153,14 @@ def _uids(value: object) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _origins(value: object) -> tuple[str, ...]:
-    wanted = "a list of origins, as https://host:port, or of '*'"
+def _all_matching(
+    name: str, value: object, pattern: re.Pattern[str], wanted: str
+) -> tuple[str, ...]:
+    """Return the texts of an option, each of which matches the pattern. Raises ConfigError."""
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
-        raise bad_value("allow_origins", value, wanted)
-    if not all(isinstance(one, str) and _ORIGIN.fullmatch(one) for one in value):
-        raise bad_value("allow_origins", value, wanted)
-    return tuple(value)
-
-
-def _hosts(value: object) -> tuple[str, ...]:
-    wanted = "a list of host names without a port, or of '*'"
-    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
-        raise bad_value("allow_hosts", value, wanted)
-    if not all(isinstance(one, str) and _HOST.fullmatch(one) for one in value):
-        raise bad_value("allow_hosts", value, wanted)
+        raise bad_value(name, value, wanted)
+    if not all(isinstance(one, str) and pattern.fullmatch(one) for one in value):
+        raise bad_value(name, value, wanted)
     return tuple(value)
 
 
