@@ -86,31 +86,28 @@ def embeddings_body(
 
     dimensions: the numbers of a vector; None: all. Raises HttpError if the model has fewer.
     """
-    data = []
-    for i, one in enumerate(made):
-        vector = _unit(one.vector, dimensions)
-        told: Any = vector.tolist()
-        if as_base64:
-            told = base64.b64encode(vector.astype("<f4").tobytes()).decode()
-        data.append({"object": "embedding", "index": i, "embedding": told})
-    return {"object": "list", "data": data, "model": model, "usage": _usage(made)}
+    items = _embedding_items(made, as_base64, dimensions)
+    return {"object": "list", "data": [*items], "model": model, "usage": _usage(made)}
 
 
 def embeddings_json(
     made: Sequence[Embedding], *, model: str, as_base64: bool, dimensions: int | None
 ) -> bytes:
-    """Return the body of `embeddings_body` as JSON.
+    """Return the body of `embeddings_body` as JSON, each vector of which is written by itself."""
+    head = embeddings_body([], model=model, as_base64=as_base64, dimensions=dimensions)
+    head["usage"] = _usage(made)
+    return list_json(head, "data", _embedding_items(made, as_base64, dimensions))
 
-    Each vector is made and written by itself: on another thread, this holds the GIL for no longer.
-    """
 
-    def items() -> Iterator[dict[str, Any]]:
-        for i, one in enumerate(made):
-            body = embeddings_body([one], model=model, as_base64=as_base64, dimensions=dimensions)
-            yield {**body["data"][0], "index": i}
-
-    head = {"object": "list", "data": [], "model": model, "usage": _usage(made)}
-    return list_json(head, "data", items())
+def _embedding_items(
+    made: Sequence[Embedding], as_base64: bool, dimensions: int | None
+) -> Iterator[dict[str, Any]]:
+    for i, one in enumerate(made):
+        vector = _unit(one.vector, dimensions)
+        told: Any = vector.tolist()
+        if as_base64:
+            told = base64.b64encode(vector.astype("<f4").tobytes()).decode()
+        yield {"object": "embedding", "index": i, "embedding": told}
 
 
 def read_pairs(body: Mapping[str, Any]) -> dict[str, Texts]:
