@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from ..calls.threads.loop_thread import on_own_thread
 from ..errors import InvalidRequestError, PybatcherError, QueueFullError
 from ..params import StructuredOutput
 from ..scheduling import own_copy
@@ -142,36 +141,9 @@ class _Compilation:
 
 
 async def _on_thread(function: Callable[[], _T], ended: Callable[[], object]) -> _T:
-    """Run a function on a daemon thread of its own, so that it does not delay the interpreter's
-    exit.
-
-    The function cannot be stopped: it runs to its end even if the caller waits no longer.
-    ended: called on the loop when the function has ended. Raises QueueFullError if no thread can be
-        started.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[_T] = loop.create_future()
-
-    def settle(result: _T | None, error: BaseException | None) -> None:
-        ended()
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = function()
-        except BaseException as caught:
-            error = caught
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, result, error)
-
+    """Return the result of `on_own_thread`. Raises QueueFullError if no thread can be started."""
     try:
-        threading.Thread(target=run, name="pybatcher-form", daemon=True).start()
+        done = on_own_thread(function, "pybatcher-form", ended)
     except Exception as error:  # the system has no thread or no memory to spare
         ended()
         raise QueueFullError(

@@ -1,4 +1,4 @@
-"""`LoopThread`: an event loop on a thread of its own, called from other threads."""
+"""`LoopThread`: an event loop on a thread of its own; `on_own_thread`: work beside a loop."""
 
 from __future__ import annotations
 
@@ -101,6 +101,38 @@ class LoopThread:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
         finally:
             self._loop.close()
+
+
+def on_own_thread(
+    function: Callable[[], _T], name: str, ended: Callable[[], object] | None = None
+) -> asyncio.Future[_T]:
+    """Return a future of the running loop that gets the result of a function on a daemon thread.
+
+    For functions that cannot be stopped and may never return, as those that read files of a mount
+    that hangs: the thread is none of those of `asyncio.to_thread`, and the process ends without it.
+    ended: called on the loop when the function has ended, also if nobody waits any more. Raises
+    RuntimeError if the system has no thread now.
+    """
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[_T] = loop.create_future()
+
+    def settle(set_it: Callable[[Any], None], value: Any) -> None:
+        if ended is not None:
+            ended()
+        if not result.done():  # else nobody waits any more
+            set_it(value)
+
+    def work() -> None:
+        set_it: Callable[[Any], None] = result.set_result
+        try:
+            value: Any = function()
+        except BaseException as error:
+            set_it, value = result.set_exception, error
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, set_it, value)
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return result
 
 
 _threads: weakref.WeakSet[LoopThread] = weakref.WeakSet()

@@ -18,10 +18,10 @@ from ...calls.questions import Describe, ReadHealth, ReadStatistics, Reload
 from ...calls.reply import Reply
 from ...calls.statistics import Health
 from ...calls.telemetry import Handler, Telemetry
+from ...calls.threads.loop_thread import on_own_thread
 from ...errors import ConfigError, EngineFailedError, PybatcherError
 from ..protocol.sidecar_statistics import SidecarStatistics, no_counts
 from ..replay.remote_service import attach_and_watch
-from .loops import on_own_thread
 from .serve_config import ServeConfig
 from .worker_counts import Totals
 from .worker_spec import WorkerSpec

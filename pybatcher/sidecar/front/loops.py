@@ -1,4 +1,4 @@
-"""`run`: as `asyncio.run`, on uvloop if that is installed; `on_own_thread`: work beside a loop."""
+"""`run`: as `asyncio.run`, on uvloop if that is installed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import asyncio
 import gc
 import logging
 import sysconfig
-import threading
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any, TypeVar
 
-__all__ = ["new_loop", "on_own_thread", "run"]
+__all__ = ["new_loop", "run"]
 
 _T = TypeVar("_T")
 _LOGGER = logging.getLogger("pybatcher.sidecar")
@@ -62,33 +60,6 @@ def run(main: Coroutine[Any, Any, _T]) -> _T:
             return runner.run(main)
     finally:
         gc.set_threshold(*before)
-
-
-def on_own_thread(function: Callable[[], _T], name: str) -> asyncio.Future[_T]:
-    """Return a future of the running loop that gets the result of a function on a thread.
-
-    For functions that may never return, as those that read files of a mount that hangs: the thread
-    is none of those of `asyncio.to_thread`, and the process ends without it. Raises RuntimeError if
-    the system has no thread now.
-    """
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[_T] = loop.create_future()
-
-    def settle(set_it: Callable[[Any], None], value: Any) -> None:
-        if not result.done():  # else nobody waits any more
-            set_it(value)
-
-    def work() -> None:
-        set_it: Callable[[Any], None] = result.set_result
-        try:
-            value: Any = function()
-        except BaseException as error:
-            set_it, value = result.set_exception, error
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, set_it, value)
-
-    threading.Thread(target=work, name=name, daemon=True).start()
-    return result
 
 
 class _ExceptionHandler:

@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
+from ...calls.threads.loop_thread import on_own_thread
 from ...errors import BatcherClosedError, ConfigError, PybatcherError
 from ..protocol.address import default_socket_path
 from .descriptors import allow_descriptors
@@ -19,7 +20,6 @@ from .front import Front
 from .http_listener import HttpListener
 from .listener import Listener
 from .listening import inherited_socket
-from .loops import on_own_thread
 from .notify import Notifier
 from .otlp_traces import OtlpTraces
 from .serve_config import ServeConfig
