@@ -10,7 +10,14 @@ from typing import Any
 from jinja2.utils import Namespace
 from markupsafe import Markup
 
-__all__ = ["METER", "Meter", "RenderingAbandonedError", "TemplateLimitError"]
+__all__ = [
+    "MAX_INTEGER_BITS",
+    "METER",
+    "Meter",
+    "RenderingAbandonedError",
+    "TemplateLimitError",
+    "check_bits",
+]
 
 _CHARACTERS_PER_UNIT = 64
 _ITEMS_PER_UNIT = 16
@@ -18,7 +25,7 @@ _BASE_UNITS = 200_000
 _UNITS_PER_INPUT_UNIT = 64
 _UNITS_BETWEEN_LOOKS = 4096
 _MOST_AT_ONCE = 2**16  # units of a step that takes longer than its operands are long
-_MAX_INTEGER_BITS = 4096
+MAX_INTEGER_BITS = 4096
 _SMALL_BITS = 60  # whole numbers of more bits may have equal hashes
 _MOST_LARGE_KEYS = 64
 _MAX_KEY_DEPTH = 32
@@ -27,6 +34,12 @@ _MARKUP = 6  # characters that one character of a text may become when it is esc
 
 class TemplateLimitError(Exception):
     """Raised when a template exceeds its work limit, or uses a feature that is not allowed."""
+
+
+def check_bits(bits: int) -> None:
+    """Raise TemplateLimitError for a whole number of too many bits."""
+    if bits > MAX_INTEGER_BITS:
+        raise TemplateLimitError(f"it computes with more than {MAX_INTEGER_BITS} bits")
 
 
 class RenderingAbandonedError(Exception):
@@ -107,8 +120,7 @@ class Meter:
     def spend_integer(self, value: int) -> None:
         """Count a pass over a whole number. Raises TemplateLimitError for too many bits."""
         bits = value.bit_length()
-        if bits > _MAX_INTEGER_BITS:
-            raise TemplateLimitError(f"it computes with more than {_MAX_INTEGER_BITS} bits")
+        check_bits(bits)
         self.spend(1 + bits // _CHARACTERS_PER_UNIT)
 
     def spend_value(self, value: Any) -> None:

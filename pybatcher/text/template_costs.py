@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from .format_fields import foresee_percents
-from .metering import Meter, TemplateLimitError
+from .metering import Meter, check_bits
 
 __all__ = [
     "METHODS",
@@ -25,7 +25,6 @@ __all__ = [
     "spend_text",
 ]
 
-_MAX_INTEGER_BITS = 4096
 _SHORT_TEXT, _SHORT_PATTERN = 30_000, 100
 """Python searches a longer text for a longer pattern in time proportional to their lengths."""
 
@@ -226,8 +225,8 @@ def _multiply(meter: Meter, left: Any, right: Any) -> None:
     for value, times in ((left, right), (right, left)):
         if not isinstance(times, int):
             continue
-        if isinstance(value, int) and value.bit_length() + times.bit_length() > _MAX_INTEGER_BITS:
-            raise TemplateLimitError(f"it computes with more than {_MAX_INTEGER_BITS} bits")
+        if isinstance(value, int):
+            check_bits(value.bit_length() + times.bit_length())
         if isinstance(value, str):
             meter.spend_characters(len(value) * max(times, 0))
         elif isinstance(value, (list, tuple)):
@@ -237,10 +236,8 @@ def _multiply(meter: Meter, left: Any, right: Any) -> None:
 
 def _power(meter: Meter, base: Any, exponent: Any) -> None:
     meter.spend(1)
-    if not isinstance(base, int) or not isinstance(exponent, int):
-        return
-    if base.bit_length() * abs(exponent) > _MAX_INTEGER_BITS:
-        raise TemplateLimitError(f"it computes with more than {_MAX_INTEGER_BITS} bits")
+    if isinstance(base, int) and isinstance(exponent, int):
+        check_bits(base.bit_length() * abs(exponent))
 
 
 OPERATORS: dict[str, Callable[[Meter, Any, Any], None]] = {

@@ -12,6 +12,8 @@ from jinja2.parser import Parser
 from jinja2.visitor import NodeTransformer
 from typing_extensions import override
 
+from .metering import MAX_INTEGER_BITS
+
 __all__ = [
     "CONCATENATE",
     "CONTAINS",
@@ -34,7 +36,6 @@ CONCATENATE = "concatenate!"
 
 _NODES_PER_UNIT = 16
 _CHARACTERS_PER_NODE = 64
-_MAX_INTEGER_BITS = 4096
 
 
 class Rewriter(NodeTransformer):
@@ -62,9 +63,9 @@ class Rewriter(NodeTransformer):
                 node.key = _filter(KEY, node.key)
             case nodes.Getitem(arg=nodes.Slice()):
                 return _filter(SLICE, node)
-            case nodes.Const(value=int() as number) if number.bit_length() > _MAX_INTEGER_BITS:
+            case nodes.Const(value=int() as number) if number.bit_length() > MAX_INTEGER_BITS:
                 raise TemplateAssertionError(
-                    f"it has a number of more than {_MAX_INTEGER_BITS} bits", node.lineno
+                    f"it has a number of more than {MAX_INTEGER_BITS} bits", node.lineno
                 )
             case nodes.Include() | nodes.Import() | nodes.FromImport() | nodes.Extends():
                 kind = type(node).__name__.lower()
