@@ -108,19 +108,17 @@ class GenerateOptions(RequestOptions, SamplingOptions, total=False):
     output: Sequence[int]
 
 
-class CompleteOptions(GenerateOptions, total=False):
-    """The keywords of `generate`: those of `stream`, and options whose results come only at the
-    end.
-    """
-
-    prompt_logprobs: bool | int | None
-
-
 class TypedCompleteOptions(RequestOptions, UntypedOptions, total=False):
     """The keywords of `generate` beside a type as `json_schema`."""
 
     output: Sequence[int]
     prompt_logprobs: bool | int | None
+
+
+class CompleteOptions(TypedCompleteOptions, SamplingOptions, total=False):
+    """The keywords of `generate`: those of `stream`, and options whose results come only at the
+    end.
+    """
 
 
 class ScoreOptions(RequestOptions, total=False):
