@@ -268,7 +268,7 @@ def test_a_folder_that_is_replaced_at_any_time_gives_one_of_its_versions(
     finally:
         ended.set()
         swapping.join()
-    # What was cached meanwhile is of the right version.
+    # The matrices that were cached meanwhile are of the right version.
     found = [load(tmp_path / name, directory)[1] for name in ("model", "other")]
     same = [[np.array_equal(one, version) for version in expected] for one in found]
     assert same in ([[True, False], [False, True]], [[False, True], [True, False]])

@@ -134,10 +134,10 @@ async def test_a_tokenizer_that_knows_more_tokens_than_the_model() -> None:
         assert batcher.statistics().failed == 0
 
 
-async def test_a_long_text_is_tokenised_on_another_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tokenizer = byte_tokenizer()
+def encoding_threads(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> list[threading.Thread]:
+    """Return a list that gets the thread of each call of `encode`."""
     threads: list[threading.Thread] = []
     encode = tokenizer.encode
 
@@ -146,6 +146,14 @@ async def test_a_long_text_is_tokenised_on_another_thread(
         return encode(text, **options)
 
     monkeypatch.setattr(tokenizer, "encode", recording)
+    return threads
+
+
+async def test_a_long_text_is_tokenised_on_another_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokenizer = byte_tokenizer()
+    threads = encoding_threads(tokenizer, monkeypatch)
     async with fake_batcher(tokenizer=tokenizer) as batcher:
         await batcher.generate("short", max_tokens=1)
         await batcher.generate("long " * 1000, max_tokens=1)
@@ -164,14 +172,7 @@ async def test_a_short_text_that_does_not_stay_short_is_tokenised_on_another_thr
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tokenizer = growing_tokenizer()
-    threads: list[threading.Thread] = []
-    encode = tokenizer.encode
-
-    def recording(text: str, **options: bool) -> list[int]:
-        threads.append(threading.current_thread())
-        return encode(text, **options)
-
-    monkeypatch.setattr(tokenizer, "encode", recording)
+    threads = encoding_threads(tokenizer, monkeypatch)
     async with fake_batcher(tokenizer=tokenizer, n_ctx=65_536) as batcher:
         await batcher.generate("e" * 100, max_tokens=1)
         assert len(await batcher.tokenize("e" * 1000)) == 50_001
