@@ -36,6 +36,7 @@ from .options import (
     TokenizeOptions,
     TypedChatOptions,
     TypedCompleteOptions,
+    TypedGenerateOptions,
     check_names,
 )
 from .prefix_info import PrefixInfo
@@ -169,6 +170,24 @@ class AnyBatcher(Lifecycle):
         calls = [prompt_call(one, params, own, CompleteOptions) for one in prompts]
         return await map_bounded(retry_beside_others(complete), calls, _MOST_AT_ONCE)
 
+    @overload
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        json_schema: type[T],
+        **options: Unpack[TypedGenerateOptions],
+    ) -> Stream[T]: ...
+
+    @overload
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Stream: ...
+
     def stream(
         self,
         prompt: Prompt,
@@ -231,6 +250,24 @@ class AnyBatcher(Lifecycle):
         errors are those of `generate`.
         """
         return await self._complete(chat_call(messages, params, options))
+
+    @overload
+    def stream_chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        *,
+        json_schema: type[T],
+        **options: Unpack[TypedChatOptions],
+    ) -> Stream[T]: ...
+
+    @overload
+    def stream_chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> Stream: ...
 
     def stream_chat(
         self,

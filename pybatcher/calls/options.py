@@ -25,6 +25,7 @@ __all__ = [
     "TokenizeOptions",
     "TypedChatOptions",
     "TypedCompleteOptions",
+    "TypedGenerateOptions",
     "UntypedOptions",
     "check_known",
     "check_names",
@@ -92,7 +93,7 @@ class TokenizeOptions(TemplateOptions, total=False):
 
 
 class TypedChatOptions(RequestOptions, UntypedOptions, TemplateOptions, total=False):
-    """The keywords of `chat` beside a type as `json_schema`."""
+    """The keywords of `chat` and `stream_chat` beside a type as `json_schema`."""
 
     parallel_tool_calls: bool
     max_reasoning_tokens: int | None
@@ -102,16 +103,19 @@ class ChatOptions(TypedChatOptions, SamplingOptions, total=False):
     """The keywords of `chat` and `stream_chat`."""
 
 
-class GenerateOptions(RequestOptions, SamplingOptions, total=False):
-    """The keywords of `generate` and `stream`, including the output so far."""
+class TypedGenerateOptions(RequestOptions, UntypedOptions, total=False):
+    """The keywords of `stream` beside a type as `json_schema`, including the output so far."""
 
     output: Sequence[int]
 
 
-class TypedCompleteOptions(RequestOptions, UntypedOptions, total=False):
+class GenerateOptions(TypedGenerateOptions, SamplingOptions, total=False):
+    """The keywords of `stream`."""
+
+
+class TypedCompleteOptions(TypedGenerateOptions, total=False):
     """The keywords of `generate` beside a type as `json_schema`."""
 
-    output: Sequence[int]
     prompt_logprobs: bool | int | None
 
 

@@ -6,9 +6,9 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic
 
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from ..errors import InvalidRequestError
 from .completion import Completion, Piece
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from typing import Self
 
 __all__ = ["ClosablePieces", "Stream", "next_piece"]
+
+T = TypeVar("T", default=Any)
 
 
 class ClosablePieces(AsyncIterator[Piece]):
@@ -47,13 +49,13 @@ class ClosablePieces(AsyncIterator[Piece]):
         self.close()
 
 
-class Stream(ClosablePieces):
+class Stream(ClosablePieces, Generic[T]):
     """An output as it comes: `async for piece in stream`.
 
     Reading the first piece submits the request. The request is cancelled, and its KV freed, when
     the stream is closed (`aclose`, or the end of `async with`), when the task that waits for a
     piece is cancelled, and when an unfinished stream is garbage-collected. `completion` is set
-    after the last piece.
+    after the last piece. With a type as `json_schema` it is a `Completion` of that type.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class Stream(ClosablePieces):
         self._loop: asyncio.AbstractEventLoop | None = None  # of the first piece
 
     @property
-    def completion(self) -> Completion | None:
+    def completion(self) -> Completion[T] | None:
         """The whole output; None before its end."""
         return self._reply.completion
 

@@ -34,6 +34,7 @@ from ..options import (
     TokenizeOptions,
     TypedChatOptions,
     TypedCompleteOptions,
+    TypedGenerateOptions,
 )
 from ..prefix_info import PrefixInfo
 from ..scores import Embedding, Score
@@ -117,6 +118,24 @@ class ThreadsafeBatcher:
         """Continue a prompt, or each of a list. `AnyBatcher.generate` has the arguments."""
         return self._calls().run(partial(self._batcher.generate, prompt, params, **options))
 
+    @overload
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        json_schema: type[T],
+        **options: Unpack[TypedGenerateOptions],
+    ) -> ThreadsafeStream[T]: ...
+
+    @overload
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> ThreadsafeStream: ...
+
     def stream(
         self,
         prompt: Prompt,
@@ -153,6 +172,24 @@ class ThreadsafeBatcher:
     ) -> Any:
         """Return the assistant's next turn. `AnyBatcher.chat` has the arguments."""
         return self._calls().run(partial(self._batcher.chat, messages, params, **options))
+
+    @overload
+    def stream_chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        *,
+        json_schema: type[T],
+        **options: Unpack[TypedChatOptions],
+    ) -> ThreadsafeStream[T]: ...
+
+    @overload
+    def stream_chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> ThreadsafeStream: ...
 
     def stream_chat(
         self,
@@ -325,6 +362,24 @@ class BlockingCalls(ABC, Generic[B]):
         """Continue a prompt, or each of a list. `AnyBatcher.generate` has the arguments."""
         return self._running_thread().call(self._batcher.generate(prompt, params, **options))
 
+    @overload
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        json_schema: type[T],
+        **options: Unpack[TypedGenerateOptions],
+    ) -> BlockingStream[T]: ...
+
+    @overload
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> BlockingStream: ...
+
     def stream(
         self,
         prompt: Prompt,
@@ -361,6 +416,24 @@ class BlockingCalls(ABC, Generic[B]):
     ) -> Any:
         """Return the assistant's next turn. `AnyBatcher.chat` has the arguments."""
         return self._running_thread().call(self._batcher.chat(messages, params, **options))
+
+    @overload
+    def stream_chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        *,
+        json_schema: type[T],
+        **options: Unpack[TypedChatOptions],
+    ) -> BlockingStream[T]: ...
+
+    @overload
+    def stream_chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> BlockingStream: ...
 
     def stream_chat(
         self,

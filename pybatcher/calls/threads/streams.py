@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic
 
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from ..completion import Completion, Piece
 from ..stream import ClosablePieces, Stream, next_piece
@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockingStream", "ThreadsafeStream"]
 
+T = TypeVar("T", default=Any)
 
-class _ThreadPieces(Iterator[Piece]):
+
+class _ThreadPieces(Iterator[Piece], Generic[T]):
     """Base of streams that a thread reads: `for piece in stream`, also in a `with` block."""
 
-    _stream: Stream
+    _stream: Stream[T]
 
     @property
-    def completion(self) -> Completion | None:
+    def completion(self) -> Completion[T] | None:
         """The whole output; None before its end."""
         return self._stream.completion
 
@@ -49,13 +51,13 @@ class _ThreadPieces(Iterator[Piece]):
         self.close()
 
 
-class BlockingStream(_ThreadPieces):
+class BlockingStream(_ThreadPieces[T]):
     """An output as it comes: `for piece in stream`. For one thread.
 
     Closing it, the end of `with`, or dropping it unfinished cancels the request.
     """
 
-    def __init__(self, batcher: object, thread: LoopThread, stream: Stream) -> None:
+    def __init__(self, batcher: object, thread: LoopThread, stream: Stream[T]) -> None:
         # a reference keeps the batcher, which closes itself when it is garbage-collected
         self._batcher = batcher
         self._thread = thread
@@ -73,13 +75,13 @@ class BlockingStream(_ThreadPieces):
         self._thread.call_soon(self._stream.close)
 
 
-class ThreadsafeStream(ClosablePieces, _ThreadPieces):
+class ThreadsafeStream(ClosablePieces, _ThreadPieces[T]):
     """A `Stream` that is read in another loop (`async for`) or in a thread (`for`).
 
     `for` on the batcher's own loop would deadlock, so it raises InvalidRequestError.
     """
 
-    def __init__(self, stream: Stream, calls: RemoteCalls) -> None:
+    def __init__(self, stream: Stream[T], calls: RemoteCalls) -> None:
         self._stream = stream
         self._calls = calls
 
