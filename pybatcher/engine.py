@@ -45,6 +45,7 @@ from .machine.cores import Cores
 from .machine.cuda import CudaDevice, CudaInfo
 from .machine.memory import MemoryNeed
 from .params import SamplingParams
+from .params.batcher_options import Device, Dtype, KvDtype
 from .params.config import BLOCK_SIZE, BlockSize, CachePlace, ContextSize, EngineConfig
 from .scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult, TopLogprobs
 from .text.grammars import GrammarJob, OutputMatcher, StepMasks, after_step, before_step
@@ -78,9 +79,9 @@ class Engine(_core.Engine):
         cls,
         path: str | os.PathLike[str] | None = None,
         *,
-        dtype: str = "auto",
-        kv_dtype: str = "auto",
-        device: str = "auto",
+        dtype: Dtype = "auto",
+        kv_dtype: KvDtype = "auto",
+        device: Device = "auto",
         n_ctx: ContextSize = 8192,
         n_parallel: int = 8,
         n_ubatch: int = 512,
@@ -350,10 +351,12 @@ def _prepared(model: LoadedModel, config: EngineConfig) -> tuple[str, dict[str, 
         quantise = partial(_quantised, n_threads=config.n_threads)
         mixed = convert_to_mixture(model.tensors, config.dtype, model.config, origin, quantise)
         return ENGINE_DTYPE, *mixed
-    dtype, native = config.dtype, set[str]()
-    if dtype == "auto":
+    native = set[str]()
+    if config.dtype == "auto":
         dtype = engine_dtype(model.dtype)
         native = native_matrices(model.tensors)
+    else:
+        dtype = config.dtype
     return dtype, convert_tensors(model.tensors, dtype, origin, native), native
 
 

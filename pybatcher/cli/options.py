@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import Field, fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -21,12 +21,14 @@ from typing_extensions import override
 from ..errors import ConfigError
 from ..params import SamplingParams
 from ..params.config import (
+    BlockSize,
     CachePlace,
     ContextSize,
     EngineConfig,
     SchedulerConfig,
     SupervisionConfig,
 )
+from ..params.unknown_names import flag_hint
 from ..sidecar.front.serve_config import ServeConfig
 
 __all__ = [
@@ -73,9 +75,9 @@ def chosen_model(argument: str | None, option: str | None) -> str | None:
     return option if argument is None else argument
 
 
-def _context_size(text: str) -> ContextSize:
+def _whole_or_auto(text: str) -> int | str:
     if text == "auto":
-        return "auto"
+        return text
     try:
         return int(text)
     except ValueError:
@@ -100,9 +102,10 @@ _SPELLED: dict[Any, Any] = {
     Any: str,
     CachePlace: str,
     ContextSize: str,
+    BlockSize: str,
 }
-_PARSERS: dict[Any, Any] = {ContextSize: _context_size, Any: _schema}
-_METAVARS: dict[Any, str] = {ContextSize: "<int|auto>", Any: "<file|json>"}
+_PARSERS: dict[Any, Any] = {ContextSize: _whole_or_auto, BlockSize: _whole_or_auto, Any: _schema}
+_METAVARS: dict[Any, str] = {ContextSize: "<int|auto>", BlockSize: "<int|auto>", Any: "<file|json>"}
 _PANELS = {
     SamplingParams: "Sampling",
     EngineConfig: "Engine",
@@ -135,7 +138,29 @@ class LongHelpCommand(TyperCommand):
                     parameter.hidden = False
             self.epilog = None
             args = ["--help"]
-        return super().parse_args(ctx, args)
+        given = args[:end]  # the parser takes words out of `args`
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter:
+            raise
+        except Exception as error:
+            self._give_right_name(error, given)
+            raise
+
+    def _give_right_name(self, error: Any, args: list[str]) -> None:
+        """Add the right name to the error for an unknown option, if it is another program's.
+
+        Several letters after one dash are parsed one by one, and the error has the first of them.
+        """
+        wrong = getattr(error, "option_name", None)
+        if wrong is None or not hasattr(error, "possibilities"):
+            return
+        known = {flag for one in self.params for flag in one.opts}
+        words = [word.partition("=")[0] for word in args if word.startswith(wrong)]
+        for flag in (*words, wrong):
+            if hint := flag_hint(flag, known):
+                error.message, error.possibilities = f"No such option: {flag}; {hint}", None
+                return
 
 
 def takes_options(
@@ -195,6 +220,9 @@ def _parameter(
     unset = field.default is None or field.default is False or field.default == ()
     default = f" Default: {field.default}." if defaults and not unset else ""
     meaning = meaning[:1].upper() + meaning[1:]
+    metavar = _METAVARS.get(hint)
+    if metavar is None and get_origin(hint) is Literal:  # the library checks the text
+        hint, metavar = str, f"<{'|'.join(get_args(hint))}>"
     option = typer.Option(
         flag,
         help=meaning + default,
@@ -202,7 +230,7 @@ def _parameter(
         show_default=False,
         hidden=field.name not in _USUAL,
         parser=_PARSERS.get(hint),
-        metavar=_METAVARS.get(hint),
+        metavar=metavar,
     )
     return inspect.Parameter(
         field.name,

@@ -5,19 +5,32 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import Literal, TypedDict
 
-__all__ = ["BatcherOptions", "BlockSize", "CachePlace", "ContextSize"]
+__all__ = [
+    "BatcherOptions",
+    "BlockSize",
+    "CachePlace",
+    "ContextSize",
+    "Device",
+    "Dtype",
+    "KvDtype",
+    "VictimPolicy",
+]
 
 CachePlace = str | PurePath | bool | None
 ContextSize = int | Literal["auto"]
-BlockSize = int | Literal["auto"]
+BlockSize = Literal["auto", 16, 32, 64, 128, 256]
+Dtype = Literal["auto", "f32", "bf16", "int8", "int4", "q4_k_m", "q5_k_m", "q6_k"]
+KvDtype = Literal["auto", "f32", "bf16", "f16", "int8"]
+Device = Literal["auto", "cpu", "cuda"]
+VictimPolicy = Literal["youngest", "priority", "cheapest"]
 
 
 class BatcherOptions(TypedDict, total=False):
     """The fields of `EngineConfig`, `SchedulerConfig` and `SupervisionConfig`, documented there."""
 
-    dtype: str
-    kv_dtype: str
-    device: str
+    dtype: Dtype
+    kv_dtype: KvDtype
+    device: Device
     n_ctx: ContextSize
     n_parallel: int
     n_ubatch: int
@@ -36,7 +49,7 @@ class BatcherOptions(TypedDict, total=False):
     dynamic_chunking: bool
     watermark: float
     output_reserve: int
-    victim_policy: str
+    victim_policy: VictimPolicy
     priority_aging: float
     max_prefixes: int
     max_draft_tokens: int

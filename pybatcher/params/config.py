@@ -7,11 +7,19 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from inspect import Parameter, signature
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from ..errors import ConfigError
 from ..errors.checks import OPTION, plain_text, short
-from .batcher_options import BlockSize, CachePlace, ContextSize
+from .batcher_options import (
+    BlockSize,
+    CachePlace,
+    ContextSize,
+    Device,
+    Dtype,
+    KvDtype,
+    VictimPolicy,
+)
 from .unknown_names import unknown_option
 
 __all__ = [
@@ -32,14 +40,9 @@ __all__ = [
     "split_options",
 ]
 
-_DTYPES = ("auto", "f32", "bf16", "int8", "int4", "q4_k_m", "q5_k_m", "q6_k")
-_KV_DTYPES = ("auto", "f32", "bf16", "f16", "int8")
-_DEVICES = ("auto", "cpu", "cuda")
 _NO_DIRECTORY = ("false", "no", "none", "null", "true", "yes")
 BLOCK_SIZE = 32
 """Positions of a KV block of most models, unless an option sets it."""
-_BLOCK_SIZES = ("auto", 16, 32, 64, 128, 256)
-_VICTIM_POLICIES = ("youngest", "priority", "cheapest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +75,9 @@ class EngineConfig:
         then end the process.
     """
 
-    dtype: str = "auto"
-    kv_dtype: str = "auto"
-    device: str = "auto"
+    dtype: Dtype = "auto"
+    kv_dtype: KvDtype = "auto"
+    device: Device = "auto"
     n_ctx: ContextSize = 8192
     n_parallel: int = 8
     n_ubatch: int = 512
@@ -84,10 +87,10 @@ class EngineConfig:
     overcommit: bool = False
 
     def __post_init__(self) -> None:
-        _choice(self, "dtype", _DTYPES)
-        _choice(self, "kv_dtype", _KV_DTYPES)
-        _choice(self, "device", _DEVICES)
-        _choice(self, "block_size", _BLOCK_SIZES)
+        _choice(self, "dtype", get_args(Dtype))
+        _choice(self, "kv_dtype", get_args(KvDtype))
+        _choice(self, "device", get_args(Device))
+        _choice(self, "block_size", get_args(BlockSize))
         _set(self, "n_ctx", check_context("n_ctx", self.n_ctx))
         _whole(self, "n_parallel", 1, 65536)
         _whole(self, "n_ubatch", 1, 65536)
@@ -147,7 +150,7 @@ class SchedulerConfig:
     dynamic_chunking: bool = False
     watermark: float = 0.01
     output_reserve: int = 32
-    victim_policy: str = "cheapest"
+    victim_policy: VictimPolicy = "cheapest"
     priority_aging: float = 10.0
     max_prefixes: int = 16
     max_draft_tokens: int = 8
@@ -170,7 +173,7 @@ class SchedulerConfig:
         _number(self, "priority_aging", 0.001, 1e6, " of seconds")
         if self.itl_target is not None:
             _number(self, "itl_target", 0.0001, 3600.0, " of seconds, or None")
-        _choice(self, "victim_policy", _VICTIM_POLICIES)
+        _choice(self, "victim_policy", get_args(VictimPolicy))
         _set(self, "dynamic_chunking", OPTION.flag("dynamic_chunking", self.dynamic_chunking))
 
 

@@ -11,7 +11,7 @@ from ..errors.checks import plain_text, short
 from .batcher_options import BatcherOptions
 from .sampling_params import SamplingParams
 
-__all__ = ["unknown_argument", "unknown_option"]
+__all__ = ["flag_hint", "unknown_argument", "unknown_option"]
 
 _SAMPLING = frozenset(field.name for field in fields(SamplingParams))
 _OF_REQUESTS = ("namespace", "priority", "timeout", "trace_headers")
@@ -120,11 +120,79 @@ _OF_CALLS: Mapping[str, str] = {
     "structured_outputs": _SCHEMA,
     "system": _SYSTEM,
     "system_prompt": _SYSTEM,
+    "temp": "temperature",
     "text_format": "json_schema",
     "think": "enable_thinking",
     "thinking_budget": "max_reasoning_tokens",
     "top_logprobs": "logprobs",
 }
+_ADDRESS = "--http HOST:PORT sets the address of the server"
+_WHOLE = "the model's own files and memory decide it; leave it out"
+_OF_COMMANDS: Mapping[str, str] = {
+    "--alias": "--served-model-name",
+    "--api-key": "--api-key-file",
+    "--chat-template-file": "the chat template is read from the model's files",
+    "--do-sample": "--temperature 0 takes the likeliest token, and a higher one samples",
+    "--flash-attn": _WHOLE,
+    "--format": "--json-schema takes a JSON schema, and --json-object asks for any object",
+    "--gpu": "--device",
+    "--grammar-file": "--grammar",
+    "--hf-repo": "--model",
+    "--host": _ADDRESS,
+    "--jinja": "the model's chat template is always used; leave it out",
+    "--json-schema-file": "--json-schema",
+    "--load-in-4bit": "--dtype int4 quantises the weights while loading",
+    "--load-in-8bit": "--dtype int8 quantises the weights while loading",
+    "--mlock": _WHOLE,
+    "--model-id": "--model",
+    "--model-name": "--model",
+    "--model-path": "--model",
+    "--no-mmap": _WHOLE,
+    "--parallel": "--n-parallel",
+    "--port": _ADDRESS,
+    "--predict": "--max-tokens",
+    "--prompt": "the prompt is the last argument",
+    "--repo-id": "--model",
+    "--response-format": "--json-schema takes a JSON schema, and --json-object asks for any object",
+    "--stream": "the output is always streamed; leave it out",
+    "--system": "--system-prompt",
+    "-a": "--served-model-name",
+    "-b": "--n-batch",
+    "-c": "--n-ctx",
+    "-ctk": "--kv-dtype",
+    "-ctv": "--kv-dtype",
+    "-fa": _WHOLE,
+    "-hf": "--model",
+    "-hfr": "--model",
+    "-j": "--json-schema",
+    "-n": "--max-tokens",
+    "-ngl": "--device",
+    "-np": "--n-parallel",
+    "-p": "the prompt is the last argument",
+    "-sys": "--system-prompt",
+    "-t": "--n-threads",
+    "-tb": "--n-threads",
+    "-tp": _ONE_DEVICE,
+    "-ub": "--n-ubatch",
+}
+
+
+def flag_hint(flag: str, known: Collection[str]) -> str:
+    """Return a hint for a flag that a command does not have; "" for a flag of no known program.
+
+    known: the flags of the command.
+    """
+    name = flag.lstrip("-").replace("-", "_")
+    found = _OF_COMMANDS.get(flag) or _OF_BATCHERS.get(name) or _OF_CALLS.get(name, name)
+    if " " in found:
+        return found
+    own = f"--{found.lstrip('-').replace('_', '-')}"
+    if own in known:
+        return f"did you mean {own}?"
+    target = own.lstrip("-").replace("-", "_")
+    if target in _SAMPLING or target in _OF_CHATS:
+        return f"{target} is a parameter of each request, and this command takes none"
+    return ""
 
 
 def unknown_option(name: object, known: Collection[str]) -> ConfigError:

@@ -103,6 +103,37 @@ def test_the_short_help_shows_usual_options(app: typer.Typer) -> None:
     assert "--help-all" not in CliRunner().invoke(app, ["--", "--help-all"]).stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--max-new-tokens 5", "--max-new-tokens; did you mean --max-tokens?"),
+        ("--temp=0.5", "--temp; did you mean --temperature?"),
+        ("-ngl 99", "-ngl; did you mean --device?"),
+        ("-n 8", "-n; did you mean --max-tokens?"),
+        ("--max-token 5", "--max-token (Possible options: "),
+        ("--stop -c -zz", "-z "),
+        ("-x -- -xngl", "-x "),
+    ],
+)
+def test_flags_of_other_programs_are_answered_with_ours(
+    app: typer.Typer, words: str, message: str
+) -> None:
+    outcome = CliRunner().invoke(app, [*words.split(), "w"], env={"COLUMNS": "200"})
+    assert outcome.exit_code == 2
+    assert f"No such option: {message}" in outcome.stderr
+
+
+def test_a_closed_set_of_values_is_in_the_help_and_checked_by_the_library(
+    app: typer.Typer, collected: Collected
+) -> None:
+    text = CliRunner().invoke(app, ["--help-all"], env={"COLUMNS": "200"}).stdout
+    assert "<auto|cpu|cuda>" in text
+    assert "<youngest|priority|cheapest>" in text
+    assert run(app, "w", "--block-size", "64", "--dtype", "int7") == 0
+    assert collected["options"] == {"block_size": 64, "dtype": "int7"}
+    assert run(app, "w", "--block-size", "many") == 2
+
+
 def test_a_model_is_an_argument_or_an_option() -> None:
     assert chosen_model(None, None) is None
     assert chosen_model("a", None) == chosen_model(None, "a") == chosen_model("a", "a") == "a"

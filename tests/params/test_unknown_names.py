@@ -11,7 +11,7 @@ from pybatcher import Batcher, BlockingBatcher, ConfigError, InvalidRequestError
 from pybatcher.calls.options import CompleteOptions, EmbedOptions, check_names
 from pybatcher.params import unknown_names
 from pybatcher.params.batcher_options import BatcherOptions
-from pybatcher.params.unknown_names import unknown_argument, unknown_option
+from pybatcher.params.unknown_names import flag_hint, unknown_argument, unknown_option
 from pybatcher.testing import fake_batcher
 
 OF_BATCHERS = {
@@ -85,6 +85,37 @@ def test_other_names_get_the_list_alone(name: object) -> None:
     assert str(error).endswith("; the options are: dtype, n_ctx")
     assert len(str(error)) < 400
     assert str(unknown_argument(name, (), {})).endswith("; there are: none")
+
+
+FLAGS = {
+    "--max-new-tokens": "did you mean --max-tokens?",
+    "--ctx-size": "did you mean --n-ctx?",
+    "--n-gpu-layers": "did you mean --device?",
+    "--temp": "did you mean --temperature?",
+    "-ngl": "did you mean --device?",
+    "-c": "did you mean --n-ctx?",
+    "-p": "the prompt is the last argument",
+    "--tensor-parallel-size": "the engine computes on one device; ",
+    "--tools": "tools is a parameter of each request, ",
+    "--zzz": "",
+    "-x": "",
+    "--n-ctx" * 10**5: "",
+    "-\udcff": "",
+}
+
+
+@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: ascii(flag)[:20])
+def test_flags_of_other_programs_lead_to_ours(flag: str) -> None:
+    hint = flag_hint(flag, {"--max-tokens", "--n-ctx", "--device", "--temperature"})
+    assert hint.startswith(FLAGS[flag])
+    assert bool(hint) == bool(FLAGS[flag])
+
+
+def test_a_flag_of_another_command_is_not_proposed() -> None:
+    assert flag_hint("--ctx-size", {"--http"}) == ""
+    assert flag_hint("--temp", {"--http"}) == (
+        "temperature is a parameter of each request, and this command takes none"
+    )
 
 
 def test_foreign_names_are_none_of_ours_and_lead_to_ours() -> None:

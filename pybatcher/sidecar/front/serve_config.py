@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from ...errors import ConfigError
 from ...errors.checks import OPTION
@@ -32,8 +32,8 @@ from .tcp import read_address
 
 __all__ = ["ServeConfig", "read_config", "read_option_file"]
 
-_LOG_FORMATS = ("text", "json")
-_LOG_LEVELS = ("debug", "info", "warning", "error")
+_LogFormat = Literal["text", "json"]
+_LogLevel = Literal["debug", "info", "warning", "error"]
 _LONGEST = 1e6  # seconds
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s?#@]+")
 _HOST = re.compile(r"\*|[^\s/:?#@*\[\]]+")
@@ -101,8 +101,8 @@ class ServeConfig:
     start_timeout: float | None = None
     drain_timeout: float = 30.0
     otlp_traces_endpoint: str | None = None
-    log_format: str = "text"
-    log_level: str = "info"
+    log_format: _LogFormat = "text"
+    log_level: _LogLevel = "info"
 
     def __post_init__(self) -> None:
         for name in ("socket", "uds", "api_key_file"):
@@ -139,8 +139,8 @@ class ServeConfig:
         check_number("drain_timeout", self.drain_timeout, 0.0, _LONGEST, " of seconds")
         if self.start_timeout is not None:
             check_number("start_timeout", self.start_timeout, 0.1, _LONGEST, " of seconds")
-        check_choice("log_format", self.log_format, _LOG_FORMATS)
-        check_choice("log_level", self.log_level, _LOG_LEVELS)
+        check_choice("log_format", self.log_format, get_args(_LogFormat))
+        check_choice("log_level", self.log_level, get_args(_LogLevel))
 
 
 def _uids(value: object) -> tuple[int, ...]:
