@@ -48,7 +48,7 @@ APT_INSTALL := [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get u
 .PHONY: help build environment demo test check format native native-tiles native-aarch64 native-aarch64-quick \
     native-windows aarch64-tools sanitize sanitize-kernels emulated gpu-kit \
     test-clients test-emulated test-llamacpp test-lm-eval test-page test-ray test-ray-quick test-schemas \
-    test-python test-real test-slow test-templates test-without-torch python-headers \
+    docs-site test-python test-real test-slow test-templates test-without-torch python-headers \
     test-vocabularies wheel wheels sdist lint-release bench bench-tools \
     rivals rival-llamacpp rival-llama-server rival-openvino rival-vllm aiperf chromium screenshots clean
 
@@ -85,6 +85,7 @@ help:
 	@echo "make rivals    install llama.cpp, OpenVINO GenAI and vLLM, each in its own environment;"
 	@echo "               or one: make rival-llamacpp (ISA=avx2 for that instruction set), rival-openvino, rival-vllm"
 	@echo "make rival-llama-server  build llama.cpp's server; make aiperf  install the load generator of bench.http_compare"
+	@echo "make docs-site  build the documentation as a site with search and a reference, in build/site"
 	@echo "make clean     remove the files of the other targets, except the environments"
 
 $(BIN)/python:
@@ -351,6 +352,18 @@ test-page: chromium $(PAGE_TOOLS)/.playwright $(VENV)/.core $(VENV)/.test
 # Takes the pictures of the page for docs/http.md.
 screenshots: chromium $(PAGE_TOOLS)/.playwright $(VENV)/.core $(VENV)/.test
 	$(PAGE_ENVIRONMENT):$(CURDIR)/tests/support:$(CURDIR)/tests/page/support $(BIN)/python tests/page/screenshots.py docs/images
+
+# Builds the site of docs/ in build/site. mkdocs has an environment of its own; the pages and the
+# reference of public names are written before by Python. A broken link fails.
+DOCS_TOOLS := build/docs-tools
+$(DOCS_TOOLS)/.installed: tools/docs/requirements.txt | $(BIN)/python
+	$(PYTHON) -m venv $(DOCS_TOOLS)
+	$(DOCS_TOOLS)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
+	@touch $@
+
+docs-site: $(DOCS_TOOLS)/.installed $(VENV)/.core $(VENV)/.test
+	$(BIN)/python -m tools.docs build/docs
+	NO_MKDOCS_2_WARNING=1 $(DOCS_TOOLS)/bin/mkdocs build --strict --quiet --config-file build/docs/mkdocs.yml
 
 # Installs lm-evaluation-harness in a separate environment without torch (600 MB). Only imported modules
 # are compiled, which halves the time.

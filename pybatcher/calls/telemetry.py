@@ -105,6 +105,7 @@ class RequestEvent:
 
 
 TelemetryEvent = StepEvent | RequestEvent
+"""Any event of a batcher: the argument of the functions that `attach` takes."""
 
 Handler = Callable[[TelemetryEvent], object]
 """A function that is called with every event; its result is ignored."""

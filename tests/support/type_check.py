@@ -22,7 +22,7 @@ mypy_path = {_ROOT}
 follow_imports = silent
 cache_dir = {_CACHE}
 
-[mypy-_cffi_backend.*,gguf.*,jinja2.*,msgpack.*,numpy.*,prometheus_client.*,rich.*,safetensors.*,\
+[mypy-_cffi_backend.*,django.*,flask.*,gguf.*,jinja2.*,msgpack.*,numpy.*,prometheus_client.*,rich.*,safetensors.*,\
 tokenizers.*,torch.*,transformers.*,typer.*,uvloop.*]
 follow_imports = skip
 ignore_missing_imports = True
