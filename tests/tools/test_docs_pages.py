@@ -48,7 +48,9 @@ def test_the_navigation_has_every_page_of_the_documentation(site: Path) -> None:
     assert {path for path in made if not path.startswith("repository/")} <= set(listed)
     assert set(listed) <= made
     titles = [title for entry in navigation(REFERENCE) for title in entry]
-    assert titles == ["Start", "Tasks", "Reference", "Operation", "Internals", "Benchmarks"]
+    assert titles == [
+        *("Start", "Tasks", "Reference", "Public names", "Operation", "Internals", "Benchmarks")
+    ]
 
 
 def test_links_outside_of_the_documentation_lead_to_pages(
@@ -74,6 +76,12 @@ def test_links_outside_of_the_documentation_lead_to_pages(
     made = (tmp_path / "out" / "repository" / "code" / "a.py.md").read_text()
     assert made == "# code/a.py\n\n````python\nprint(1)\n````\n"
     assert "- `a.py`" in (tmp_path / "out" / "repository" / "code.md").read_text()
+
+
+def test_pipes_in_the_code_of_a_table_have_no_backslash() -> None:
+    text = rewritten(ROOT / "docs" / "options.md")
+    assert "`<|im_end|>`" in text
+    assert "\\|" not in text
 
 
 def test_a_file_outside_of_the_checkout_is_no_page(

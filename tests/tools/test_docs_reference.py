@@ -71,4 +71,4 @@ def test_keywords_of_calls_have_their_types() -> None:
     text = section("ChatOptions", OWN)
     assert all(f"| `{name}` | `" in text for name in ChatOptions.__optional_keys__)
     assert "| `max_tokens` | `int` |" in text
-    assert "| `seed` | `int \\| None` |" in text
+    assert "| `seed` | `int | None` |" in text

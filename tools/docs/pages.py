@@ -26,6 +26,7 @@ _LINK_OR_CODE = re.compile(
     r"|^ *```.*?^ *```$|`[^`\n]*`",
     re.MULTILINE | re.DOTALL,
 )
+_PIPE_IN_CODE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 _LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".mjs": "javascript"}
 _NOT_SHOWN = {"__pycache__", "node_modules"}
 
@@ -50,6 +51,7 @@ def write_pages(folder: Path, reference: Mapping[str, str]) -> None:
         target.write_text(_page(file))
         if file.suffix == ".md":
             todo += linked_files(file)
+    shutil.copyfile(Path(__file__).with_name("extra.css"), folder / "extra.css")
     for title, text in reference.items():
         target = folder / REFERENCE / reference_file(title)
         target.parent.mkdir(exist_ok=True)
@@ -64,8 +66,6 @@ def navigation(reference: Mapping[str, str]) -> list[dict[str, str] | Section]:
     ):
         rows = re.findall(r"^\| \[([^\]]+)\]\(([^)#]+)\) \|", text, re.MULTILINE)
         pages = [{title: page_of((DOCS / path).resolve())} for title, path in rows]
-        if heading == "Reference":
-            pages += [{title: f"{REFERENCE}/{reference_file(title)}"} for title in reference]
         if heading == "Internals":
             pages += [
                 {file.read_text().partition("\n")[0].lstrip("# "): f"adr/{file.name}"}
@@ -73,6 +73,9 @@ def navigation(reference: Mapping[str, str]) -> list[dict[str, str] | Section]:
             ]
         if pages:
             sections.append({heading: pages})
+        if heading == "Reference":
+            names = [{title: f"{REFERENCE}/{reference_file(title)}"} for title in reference]
+            sections.append({"Public names": names})
     return sections
 
 
@@ -108,7 +111,9 @@ def rewritten(file: Path) -> str:
         here = (Path("/") / page_of(file)).parent
         return f"{found['begin']}{relpath(Path('/') / page_of(path), here)}{hash_sign}{fragment})"
 
-    return _LINK_OR_CODE.sub(replace, file.read_text())
+    text = _LINK_OR_CODE.sub(replace, file.read_text())
+    # GitHub wants a backslash before a pipe in a table, also in code; Python-Markdown shows it.
+    return _PIPE_IN_CODE.sub(lambda found: found[0].replace("\\|", "|"), text)
 
 
 def _resolved(file: Path, target: str) -> Path | None:
