@@ -60,7 +60,7 @@ from .scores import Embedding, Score
 from .statistics import BatcherStatistics, Health
 from .stream import Stream
 from .structured_output import with_structured_output
-from .telemetry import Handler
+from .telemetry import CURRENT_COUNTS, Handler
 
 __all__ = ["AnyBatcher"]
 
@@ -505,4 +505,7 @@ class AnyBatcher(Lifecycle):
     async def _ask(self, question: Question[T]) -> T:
         service = self._running_service()
         with only_typed_errors("this call"):
-            return await service.ask(question)
+            answer = await service.ask(question)
+        if (counts := CURRENT_COUNTS.get()) is not None:
+            counts.add_prompts_of(answer)
+        return answer

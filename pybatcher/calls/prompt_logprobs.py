@@ -15,6 +15,7 @@ from .arguments import check_top_logprobs, merge_params
 from .call import OF_EVERY_CALL, Call, Question
 from .completion import Completion, prompt_alone
 from .questions import ScoreContinuations, Tokenize
+from .telemetry import CURRENT_COUNTS
 
 __all__ = ["check_prompt_logprobs", "complete_with_prompt"]
 
@@ -75,7 +76,10 @@ async def complete_with_prompt(
 
     if plain_int(call.sampling.get("max_tokens")) == 0:
         merge_params(call.params, {**call.sampling, "max_tokens": 1}, vocab_size=_ANY_TOKEN)
-        return prompt_alone(tokens, *await score(), began)
+        scores = await score()
+        if (counts := CURRENT_COUNTS.get()) is not None:
+            counts.add_prompt(len(tokens))
+        return prompt_alone(tokens, *scores, began)
     drawing = asyncio.ensure_future(complete(replace(call, content=tokens)))
     try:
         logprobs, top_logprobs = await score()

@@ -17,6 +17,7 @@ from ..errors import PybatcherError
 from .backpressure import CURRENT_BACKPRESSURE, Backpressure
 from .completion import Completion, Piece, Usage
 from .scores import Answer
+from .telemetry import CURRENT_COUNTS
 
 __all__ = ["Reply", "Result", "sample_seed"]
 
@@ -47,12 +48,14 @@ class Reply:
     n: number of requests whose results make up the reply.
     streams: True if the caller reads pieces, and not only the result.
     parse: returns the parsed value of an output's text; None for outputs without one.
+    counts: the tokens of the server's request that the call is a part of; None: nobody counts.
     """
 
     def __init__(self, *, streams: bool = False, n: int = 1) -> None:
         self.streams = streams
         self.parse: Callable[[str], object] | None = None
         self.backpressure = CURRENT_BACKPRESSURE.get()
+        self.counts = CURRENT_COUNTS.get()
         self.pieces: deque[Piece] = deque()
         self._results: list[Result | None] = [None] * n
         self._n_left = n
@@ -104,6 +107,8 @@ class Reply:
     def push(self, piece: Piece) -> None:
         """Add output. Only for a reply that streams."""
         self.pieces.append(piece)
+        if self.counts is not None:
+            self.counts.add_output(len(piece.token_ids))
         own = self.backpressure
         if own is not None and len(self.pieces) >= self._most_unread(own):
             own.pause(self)
@@ -138,6 +143,11 @@ class Reply:
             self._results[index] = result
             self._n_left -= 1
             self._fresh.append(index)
+            if self.counts is not None and isinstance(result, Completion):
+                if index == 0:
+                    self.counts.add_prompt(result.usage.prompt_tokens)
+                if not self.streams:
+                    self.counts.add_output(len(result.token_ids), result.timeline.ttft)
             self.wake()
 
     def fail(self, error: PybatcherError) -> None:

@@ -10,15 +10,20 @@ from __future__ import annotations
 
 import inspect
 import logging
+import time
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import count
 
 from ..errors import ConfigError, EngineFailedError
 from ..errors.checks import short
 from ..scheduling import KvAllocator, SchedulerStatistics, StepPlan
+from .scores import Embedding
 
 __all__ = [
+    "CURRENT_COUNTS",
+    "CallCounts",
     "Handler",
     "RequestEvent",
     "StepEvent",
@@ -106,6 +111,47 @@ class RequestEvent:
 
 TelemetryEvent = StepEvent | RequestEvent
 """Any event of a batcher: the argument of the functions that `attach` takes."""
+
+
+class CallCounts:
+    """The tokens and times of one request to a server, summed over all calls that it makes.
+
+    A server sets it as `CURRENT_COUNTS`, and the replies of the calls add to it.
+
+    began: time of the arrival of the request, in seconds of `time.monotonic`.
+    prompt_tokens: tokens of the prompts of finished calls. None: no call has finished.
+    completion_tokens: generated tokens; of streams that did not finish, those that arrived. None:
+        nothing was generated.
+    ttft: seconds to the first token: of a stream from `began`, else from the submission of the
+        call. None: there was no token.
+    """
+
+    __slots__ = ("began", "completion_tokens", "prompt_tokens", "ttft")
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.prompt_tokens: int | None = None
+        self.completion_tokens: int | None = None
+        self.ttft: float | None = None
+
+    def add_prompt(self, n_tokens: int) -> None:
+        """Count the tokens of a prompt."""
+        self.prompt_tokens = n_tokens + (self.prompt_tokens or 0)
+
+    def add_prompts_of(self, answer: object) -> None:
+        """Count the prompts of an answer to a question if it is a list of embeddings."""
+        if isinstance(answer, list) and answer and isinstance(answer[0], Embedding):
+            self.add_prompt(sum(one.prompt_tokens for one in answer))
+
+    def add_output(self, n_tokens: int, ttft: float | None = None) -> None:
+        """Count generated tokens. ttft: None if the first of them arrived now."""
+        if self.ttft is None:
+            self.ttft = time.monotonic() - self.began if ttft is None else ttft
+        self.completion_tokens = n_tokens + (self.completion_tokens or 0)
+
+
+CURRENT_COUNTS: ContextVar[CallCounts | None] = ContextVar("pybatcher_counts", default=None)
+"""The counts that calls of this task, and of tasks started by it, add to; None: nobody counts."""
 
 Handler = Callable[[TelemetryEvent], object]
 """A function that is called with every event; its result is ignored."""

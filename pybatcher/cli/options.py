@@ -116,7 +116,7 @@ _PANELS = {
 _USUAL = {
     *("max_tokens", "temperature", "top_p", "stop", "seed", "n", "json_schema"),
     *("dtype", "n_ctx", "n_parallel", "n_threads", "device", "overcommit"),
-    *("http", "api_key_file", "socket", "served_model_name", "log_format"),
+    *("http", "api_key_file", "socket", "served_model_name", "log_format", "access_log"),
 }
 """Options that --help shows; --help-all shows the others too."""
 HELP_ALL = "--help-all"

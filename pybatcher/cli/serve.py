@@ -89,7 +89,7 @@ def serve(
 
     asked = read()
     own = _of_server(asked)
-    set_up_logs(own.log_format, own.log_level)
+    set_up_logs(own.log_format, own.log_level, access_log=own.access_log)
     with loading_bar("downloading the model") as progress:
         specs = {name: spec.found(progress) for name, spec in specs_of(_of_worker(asked)).items()}
     sys.exit(_run(specs, own, read_again))

@@ -20,6 +20,7 @@ from .base.connection import ClientGoneError
 from .base.context import Context
 from .base.http_error import HttpError, http_error, internal_error, refusal
 from .base.model_list import ModelList
+from .middleware.access_log import AccessLog
 from .middleware.api_keys import ApiKeys
 from .middleware.guard import Guard
 from .middleware.idempotency import Idempotency
@@ -68,6 +69,7 @@ def application(
     The application runs on the event loop of the batchers. The caller starts and closes the
     batchers. The application can be mounted below any path. `state.watchers.send_away()`
     disconnects the clients of the live view, so that a server can stop without waiting for them.
+    The logger "pybatcher.access" gets a line for each request, with the level INFO.
 
     batcher: a `Batcher` of this process or a `Client` of a sidecar, or several by the model names
         of requests.
@@ -100,6 +102,7 @@ def application(
     made = Starlette(
         routes=routes,
         middleware=[
+            Middleware(AccessLog),
             Middleware(Origins, allowed=allow_origins),
             Middleware(Guard, api_keys=api_keys),
             Middleware(Idempotency, max_body=max_body, room=room),

@@ -28,7 +28,7 @@ PACKAGE_ORDER = [
     ["params", "models", "machine"],
     ["scheduling", "loading", "text"],
     ["engine", "calls"],
-    ["metrics"],
+    ["metrics", "access_log"],
     ["serving"],
     ["batcher"],
     ["http"],

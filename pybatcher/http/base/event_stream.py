@@ -21,7 +21,10 @@ from .http_error import HttpError, http_error, internal_error
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["DONE", "EventStream", "event", "steps_of"]
+__all__ = ["DONE", "FAILED", "EventStream", "event", "steps_of"]
+
+FAILED = "pybatcher.failed"
+"""A key of the ASGI scope. True: the last event of the response reports an error."""
 
 DONE = b"data: [DONE]\n\n"
 _COMMENT = b": keep-alive\n\n"
@@ -110,9 +113,9 @@ class EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. Returns when it is complete or the client has disconnected."""
         async with aclosing(self):
-            await until_gone(receive, self._send(send))
+            await until_gone(receive, self._send(scope, send))
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
         commenting = asyncio.ensure_future(self._send_comments(send))
         try:
@@ -124,17 +127,21 @@ class EventStream:
             async for data in self._events:
                 await self._pass_on(data, send)
         except PybatcherError as error:
-            await self._pass_on(self._tell(http_error(error)), send)
+            await self._fail(http_error(error), scope, send)
         except HttpError as error:
-            await self._pass_on(self._tell(error), send)
+            await self._fail(error, scope, send)
         except OSError:  # of the connection
             raise
         except Exception as error:
             _LOGGER.exception("a request failed")
-            await self._pass_on(self._tell(internal_error(error)), send)
+            await self._fail(internal_error(error), scope, send)
         finally:
             commenting.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _fail(self, error: HttpError, scope: Scope, send: Send) -> None:
+        scope[FAILED] = True
+        await self._pass_on(self._tell(error), send)
 
     async def _pass_on(self, data: bytes, send: Send) -> None:
         async with self._turn:

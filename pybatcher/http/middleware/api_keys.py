@@ -8,7 +8,10 @@ from collections.abc import Collection
 
 from ...errors import ConfigError
 
-__all__ = ["ApiKeys"]
+__all__ = ["ApiKeys", "hash_in"]
+
+_PREFIX = "key-"
+_SHORT = 8  # hexadecimal digits
 
 
 class ApiKeys:
@@ -49,4 +52,9 @@ def _known(key: object) -> tuple[bytes, str]:
     if not isinstance(key, str) or not key or not key.isascii():
         raise ConfigError("api_keys has a key that is no text of ASCII characters")
     data = key.encode()
-    return data, "key-" + hashlib.sha256(data).hexdigest()[:16]
+    return data, _PREFIX + hashlib.sha256(data).hexdigest()[:16]
+
+
+def hash_in(namespace: str | None) -> str | None:
+    """Return the first 8 hexadecimal digits of the SHA-256 of the key that has this namespace."""
+    return None if namespace is None else namespace.removeprefix(_PREFIX)[:_SHORT]

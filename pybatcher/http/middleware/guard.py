@@ -1,16 +1,14 @@
-"""`Guard`: middleware that checks API keys and assigns request ids."""
+"""`Guard`: middleware that checks API keys and pauses calls that are not read."""
 
 from __future__ import annotations
 
-import re
-import secrets
 from collections.abc import Collection
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...calls.backpressure import CURRENT_BACKPRESSURE, Backpressure
-from ..base.http_error import HttpError, is_anthropic, refusal
+from ..base.http_error import HttpError, refusal
 from .api_keys import ApiKeys
 
 __all__ = ["BEGINS_EVENTS", "Guard"]
@@ -22,11 +20,10 @@ _EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 _MOST_UNREAD = 16  # unread pieces of an output, apart from socket buffers
 _OPEN = ("/health", "/v1/health", "/")
 _PAGE = "/page/"  # the page's files need no key; the page asks for the key that its requests need
-_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 class Guard:
-    """Refuses requests without a valid key, and gives each request an id.
+    """Refuses requests without a valid key.
 
     The calls of a request share one `Backpressure`, so that they pause while the client does not
     read.
@@ -44,31 +41,24 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        asked = headers.get("x-request-id", "")
-        own = asked if _ID.fullmatch(asked) else "req-" + secrets.token_hex(12)
-        scope["pybatcher.request_id"] = own
-        named = [(b"x-request-id", own.encode())]
-        if is_anthropic(scope):
-            named.append((b"request-id", own.encode()))
-
-        async def send_named(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                if _EVENTS in message["headers"] and BEGINS_EVENTS in scope.get("extensions", ()):
-                    scope["extensions"][BEGINS_EVENTS]["note"]()
-                message["headers"] = [*message["headers"], *named]
-            await send(message)
-
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if self._keys.are_asked_for and path not in _OPEN and not path.startswith(_PAGE):
             found = [self._keys.namespace_of(key) for key in _keys_in(headers)]
             namespace = next((one for one in found if one is not None), None)
             if namespace is None:
-                await refusal(_no_key(), scope)(scope, receive, send_named)
+                await refusal(_no_key(), scope)(scope, receive, send)
                 return
             scope["pybatcher.namespace"] = namespace
+
+        async def send_noted(message: Message) -> None:
+            if message["type"] == "http.response.start" and _EVENTS in message["headers"]:
+                scope["extensions"][BEGINS_EVENTS]["note"]()
+            await send(message)
+
         before = CURRENT_BACKPRESSURE.set(Backpressure(_MOST_UNREAD))
+        is_noted = BEGINS_EVENTS in scope.get("extensions", ())
         try:
-            await self._app(scope, receive, send_named)
+            await self._app(scope, receive, send_noted if is_noted else send)
         finally:  # a program can run the application in a task of its own
             CURRENT_BACKPRESSURE.reset(before)
 

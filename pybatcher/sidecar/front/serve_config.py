@@ -32,6 +32,7 @@ from .tcp import read_address
 
 __all__ = ["ServeConfig", "read_config", "read_option_file"]
 
+_AccessLog = Literal["text", "json", "off"]
 _LogFormat = Literal["text", "json"]
 _LogLevel = Literal["debug", "info", "warning", "error"]
 _LONGEST = 1e6  # seconds
@@ -79,6 +80,7 @@ class ServeConfig:
         request. Needs the extra `otel`.
     log_format: of the log on stderr: "text", or "json", one object a line.
     log_level: least severe level that is logged: "debug", "info", "warning" or "error".
+    access_log: a line on stderr for each HTTP request and each call: "text", "json", or "off".
     """
 
     socket: str | None = None
@@ -103,6 +105,7 @@ class ServeConfig:
     otlp_traces_endpoint: str | None = None
     log_format: _LogFormat = "text"
     log_level: _LogLevel = "info"
+    access_log: _AccessLog = "off"
 
     def __post_init__(self) -> None:
         for name in ("socket", "uds", "api_key_file"):
@@ -141,6 +144,7 @@ class ServeConfig:
             check_number("start_timeout", self.start_timeout, 0.1, _LONGEST, " of seconds")
         check_choice("log_format", self.log_format, get_args(_LogFormat))
         check_choice("log_level", self.log_level, get_args(_LogLevel))
+        check_choice("access_log", self.access_log, get_args(_AccessLog))
 
 
 def _uids(value: object) -> tuple[int, ...]:

@@ -119,6 +119,7 @@ class SocketListener(Listener):
             admit=self._admit,
             on_end=self._session_over,
             tenant=connection_tenant(next(self._connection_numbers)),
+            logs_access=True,
         )
 
     def _admit(self, session: ServerSession, transport: asyncio.BaseTransport) -> str | None:

@@ -11,6 +11,7 @@ from typing_extensions import override
 from ...calls.backpressure import Backpressure
 from ...calls.completion import Piece
 from ...calls.reply import Reply, Result
+from ...calls.telemetry import CallCounts
 from ...errors import PybatcherError
 from ..protocol.flow import Flow
 from ..protocol.limits import Limits
@@ -46,11 +47,15 @@ class InFlight:
     id: the id of the request, chosen by the client.
     task: the task that works for it here, if any.
     backpressure: paused while the client reports that its answer is not read.
+    counts: the tokens and times of the request for the access log; None: it is not logged.
     """
 
-    def __init__(self, msgid: int, id: RequestId) -> None:
+    counts: CallCounts | None = None
+
+    def __init__(self, msgid: int, id: RequestId, method: str) -> None:
         self.msgid = msgid
         self.id = id
+        self.method = method
         self.backpressure = Backpressure()
         self.task: asyncio.Task[None] | None = None
         self.has_ended = False
@@ -88,7 +93,8 @@ class InFlightOutput(InFlight, Reply):
         cancel: drops submitted requests by their ids. tenant: the client's. limits: of messages.
         """
         Reply.__init__(self, streams=asked.stream)
-        InFlight.__init__(self, msgid, msgid if asked.id is None else asked.id)
+        method = "generate" if asked.call.chat is None else "chat"
+        InFlight.__init__(self, msgid, msgid if asked.id is None else asked.id, method)
         params = asked.call.params
         self.call = with_tenant(asked.call, tenant)
         self._connection = connection
@@ -118,6 +124,8 @@ class InFlightOutput(InFlight, Reply):
     def push(self, piece: Piece) -> None:
         if not self._takes_more:
             return
+        if self.counts is not None:
+            self.counts.add_output(len(piece.token_ids))
         try:
             deltas = self._flow.push(piece, self._connection.may_send)
             for delta in deltas:

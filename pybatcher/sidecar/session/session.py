@@ -15,10 +15,12 @@ from typing import Any, cast
 
 from typing_extensions import override
 
+from ...access_log import LOGGER as ACCESS_LOGGER
+from ...access_log import AccessLine
 from ...calls.backpressure import CURRENT_BACKPRESSURE
 from ...calls.call import CallService, Question
 from ...calls.questions import Describe
-from ...calls.telemetry import TelemetryEvent
+from ...calls.telemetry import CURRENT_COUNTS, CallCounts, TelemetryEvent
 from ...errors import BatcherClosedError, PybatcherError
 from ..protocol.codecs import METHODS, Codec
 from ..protocol.connection import Limits, RpcNotification, RpcRequest, ServerProtocol
@@ -27,7 +29,7 @@ from ..protocol.wire_fields import ASKED, short
 from .in_flight import InFlight, InFlightOutput
 from .incoming import Incoming
 from .outgoing import Outgoing
-from .peers import peer_credentials
+from .peers import peer_credentials, peer_uid
 from .resources import SessionResources
 
 __all__ = ["Method", "ServerSession"]
@@ -58,6 +60,7 @@ class ServerSession(asyncio.Protocol):
         the reason for refusing the client, which is sent as the Notification `refused`.
     methods: methods besides those of every session, by name.
     tenant: the tenant of calls that name none; "" keeps the tenant that calls name.
+    logs_access: log each call at its end if the logger "pybatcher.access" takes the lines.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class ServerSession(asyncio.Protocol):
         admit: Callable[[ServerSession, asyncio.BaseTransport], str | None] | None = None,
         methods: Mapping[str, Method] | None = None,
         tenant: str = "",
+        logs_access: bool = False,
         logger: logging.Logger = _LOGGER,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -80,12 +84,14 @@ class ServerSession(asyncio.Protocol):
         self._admit = admit
         self._methods = dict(methods or {})
         self._logger = logger
+        self._logs_access = logs_access
         self._protocol = ServerProtocol(self._limits)
         self._resources = SessionResources(service, tenant)
         self._in_flight: dict[RequestId, InFlight] = {}
         self._incoming = Incoming(self._take)
         self._outgoing = Outgoing(self._protocol, self._incoming)
         self._transport: asyncio.Transport | None = None
+        self._uid: int | None = None  # of the client's process
         self._is_draining = False
         self._is_hanging_up = False
         self._abort_timer: asyncio.TimerHandle | None = None
@@ -124,6 +130,7 @@ class ServerSession(asyncio.Protocol):
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass
+        self._uid = _uid(self._transport)
         self._incoming.open(self._transport)
         self._outgoing.open(self._transport)
         why = None if self._admit is None else self._admit(self, transport)
@@ -192,6 +199,8 @@ class ServerSession(asyncio.Protocol):
             self._protocol.fail(request.msgid, error)
         request.has_ended = True
         del self._in_flight[request.id]
+        if request.counts is not None:
+            self._log_access(request.method, request.id, request.counts, error)
         self._outgoing.flush_soon()
         if self._is_draining:
             self._loop.call_soon(self._hang_up_if_done)
@@ -215,21 +224,21 @@ class ServerSession(asyncio.Protocol):
             elif method == "cancel":
                 self._protocol.respond(msgid, self._cancel(params))
             elif (own := self._own_method(method)) is not None:
-                self._answer_soon(InFlight(msgid, msgid), partial(own, params))
+                self._answer_soon(InFlight(msgid, msgid, method), partial(own, params))
             elif method in METHODS:
                 codec = METHODS[method]
                 question, id = codec.read(params)
-                named = InFlight(msgid, msgid if id is None else id)
+                named = InFlight(msgid, msgid if id is None else id, method)
                 self._answer_soon(named, partial(self._asked, codec, question))
             else:
                 known = ", ".join(sorted(self._method_names()))
                 why = f"there is no method {short(method)}; there are: {known}"
-                self._protocol.fail(msgid, plain_error("unknown_method", why))
+                self._refuse(msgid, method, plain_error("unknown_method", why))
         except PybatcherError as error:
-            self._protocol.fail(msgid, error_to_wire(error))
+            self._refuse(msgid, method, error_to_wire(error))
         except Exception as defect:
             self._logger.exception("%s of %s failed", method, self.peer)
-            self._protocol.fail(msgid, error_to_wire(defect))
+            self._refuse(msgid, method, error_to_wire(defect))
 
     def _take_notification(self, notification: RpcNotification) -> None:
         method, params = notification
@@ -265,7 +274,10 @@ class ServerSession(asyncio.Protocol):
             self.fail_unexpectedly(output, defect)
 
     async def _asked(self, codec: Codec[Any], question: Question[Any]) -> object:
-        return codec.answer_to_wire(await self._resources.ask(question))
+        answer = await self._resources.ask(question)
+        if (counts := CURRENT_COUNTS.get()) is not None:
+            counts.add_prompts_of(answer)
+        return codec.answer_to_wire(answer)
 
     async def _watch(self, params: list[Any]) -> bool:
         wanted = ASKED.flag(params[0] if params else None, "watch")
@@ -278,6 +290,7 @@ class ServerSession(asyncio.Protocol):
 
     async def _answer(self, request: InFlight, answer: Answer) -> None:
         CURRENT_BACKPRESSURE.set(request.backpressure)
+        CURRENT_COUNTS.set(request.counts)
         try:
             result = await answer()
             if not request.has_ended:
@@ -295,10 +308,40 @@ class ServerSession(asyncio.Protocol):
         """Add a request to those in flight. Return False, and refuse it, if its id is in use."""
         if request.id in self._in_flight:
             why = f"id {short(request.id)} is in flight on this connection; choose another"
-            self._protocol.fail(request.msgid, plain_error("duplicate_id", why))
+            self._refuse(request.msgid, request.method, plain_error("duplicate_id", why))
             return False
+        if self._logs_access and ACCESS_LOGGER.isEnabledFor(logging.INFO):
+            request.counts = CallCounts()
         self._in_flight[request.id] = request
         return True
+
+    def _refuse(self, msgid: int, method: str, error: dict[str, Any]) -> None:
+        """Send the Response of a request that does not begin."""
+        self._protocol.fail(msgid, error)
+        if self._logs_access and ACCESS_LOGGER.isEnabledFor(logging.INFO):
+            self._log_access(method, msgid, CallCounts(), error)
+
+    def _log_access(
+        self,
+        method: str,
+        id: RequestId,
+        counts: CallCounts,
+        error: Mapping[str, Any] | None,
+        outcome: str = "",
+    ) -> None:
+        """Log the end of a call. outcome: "" derives it from the error of the Response."""
+        status = "ok" if error is None else error["code"]
+        outcomes = {"ok": "finished", "cancelled": "cancelled"}
+        AccessLine(
+            protocol="socket",
+            operation="call",
+            route=method,
+            counts=counts,
+            status=status,
+            outcome=outcome or outcomes.get(status, "error"),
+            uid=self._uid,
+            request_id=id,
+        ).write()
 
     def _find(self, id: object) -> InFlight | None:
         """Return the request in flight with that id, or None; 1 is neither 1.0 nor True."""
@@ -374,6 +417,10 @@ class ServerSession(asyncio.Protocol):
         for request in requests:
             request.drop()
             self._protocol.fail(request.msgid, _CANCELLED)
+            if request.counts is not None:
+                self._log_access(
+                    request.method, request.id, request.counts, _CANCELLED, "disconnected"
+                )
 
 
 def _peer(transport: asyncio.Transport | None) -> str:
@@ -381,3 +428,9 @@ def _peer(transport: asyncio.Transport | None) -> str:
     sock = None if transport is None else transport.get_extra_info("socket")
     credentials = None if sock is None else peer_credentials(sock)
     return "a client" if credentials is None else f"process {credentials[0]}"
+
+
+def _uid(transport: asyncio.Transport) -> int | None:
+    """Return the user id of the client's process; None if the kernel does not report it."""
+    sock = transport.get_extra_info("socket")
+    return None if sock is None else peer_uid(sock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -305,6 +306,35 @@ def test_keys_are_asked_for_and_read_again(tmp_path: Path, keys: Path) -> None:
             keys.write_text("# none\n")
             hang_up(running, until="not reloaded, all is as it was: api_key_file")
             assert third.models.list().data
+
+
+@pytest.mark.parametrize("access_log", ["text", "json", "off"])
+async def test_the_access_log_has_requests_and_calls(tmp_path: Path, access_log: str) -> None:
+    options = () if access_log == "off" else ("--access-log", access_log)
+    with serving(tmp_path, *HTTP, *options) as running:
+        body = {"prompt": "Hi", "max_tokens": 3, "ignore_eos": True}
+        named = {"x-request-id": "mine"}
+        async with httpx.AsyncClient(base_url=running.url, headers=named, timeout=60) as http:
+            assert (await http.post("/v1/completions", json=body)).status_code == 200
+        async with Client(running.socket) as client:
+            await client.generate("Hi", max_tokens=3, ignore_eos=True)
+    lines = running.said().splitlines()
+    if access_log == "off":
+        assert not any("/v1/completions" in line for line in lines)
+    elif access_log == "text":
+        (http,) = [
+            line.split() for line in lines if " http POST /v1/completions 200 finished " in line
+        ]
+        (call,) = [line.split() for line in lines if " socket call generate ok finished " in line]
+        assert "completion_tokens=3" in http
+        assert "completion_tokens=3" in call
+        assert "request_id=mine" in http
+        assert f"uid={os.geteuid()}" in call
+    else:
+        entries = [json.loads(line) for line in lines if line.startswith("{")]
+        told = [(one["route"], one["completion_tokens"], one["outcome"]) for one in entries]
+        for route in ("/v1/completions", "generate"):
+            assert told.count((route, 3, "finished")) == 1
 
 
 def hang_up(running: Serving, until: str) -> None:

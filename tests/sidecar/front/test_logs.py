@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from datetime import datetime
@@ -13,17 +14,28 @@ from typing import Any
 
 import pytest
 
-from pybatcher.sidecar.front.logs import JsonFormatter, TextFormatter, set_up_logs
+from pybatcher.access_log import LOGGER as ACCESS_LOGGER
+from pybatcher.access_log import AccessLine
+from pybatcher.calls.telemetry import CallCounts
+from pybatcher.sidecar.front.logs import (
+    JsonFormatter,
+    LaterHandler,
+    TextFormatter,
+    set_up_logs,
+)
 
 FORGED = 'x\n{"level": "error"}\r\x1b[2J\u2028\x85\udc80 é "quoted"'
 
 
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
-    loggers = [logging.getLogger("pybatcher"), logging.root]
+    loggers = [logging.getLogger("pybatcher"), logging.root, ACCESS_LOGGER]
     before = [(list(logger.handlers), logger.level) for logger in loggers]
     with warnings.catch_warnings():  # keeps `showwarning`, too
         yield
+    for handler in ACCESS_LOGGER.handlers:
+        handler.close()
+    ACCESS_LOGGER.propagate = True
     for logger, (handlers, level) in zip(loggers, before, strict=True):
         logger.handlers[:] = handlers
         logger.setLevel(level)
@@ -167,3 +179,71 @@ def test_levels_and_stderr(level: str, capsys: pytest.CaptureFixture[str]) -> No
     lines = capsys.readouterr().err.splitlines()
     expected = ["debug", "info", "warning", "error"]
     assert [line.split()[-1] for line in lines] == expected[expected.index(level) :]
+
+
+def access_line(route: str = "/v1/models") -> AccessLine:
+    counts = CallCounts()
+    return AccessLine(
+        protocol="http", operation="GET", route=route, counts=counts, status=200, outcome="finished"
+    )
+
+
+@pytest.mark.parametrize("access_log", ["text", "json", "off"])
+def test_the_access_log_has_its_own_format_and_level(access_log: str) -> None:
+    stream = io.StringIO()
+    set_up_logs("text", "error", stream, access_log=access_log)
+    logging.getLogger("pybatcher").error("of the log")
+    for i in range(3):
+        access_line(f"/{i}\n").write()
+    for handler in ACCESS_LOGGER.handlers:
+        handler.flush()
+    first, *lines = stream.getvalue().splitlines()
+    assert first.endswith("error   of the log")
+    if access_log == "off":
+        assert lines == []
+    elif access_log == "json":
+        entries = [json.loads(line) for line in lines]
+        assert [entry["route"] for entry in entries] == ["/0%0A", "/1%0A", "/2%0A"]
+        assert list(entries[0])[:5] == ["time", "level", "event", "protocol", "operation"]
+        assert (entries[0]["event"], entries[0]["status"]) == ("access", 200)
+    else:
+        assert [line.split()[2:7] for line in lines] == [
+            ["http", "GET", f"/{i}%0A", "200", "finished"] for i in range(3)
+        ]
+
+
+class Stuck(io.StringIO):
+    """A stream whose reader has stopped: `write` waits until `goes_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_reached, self.goes_on = threading.Event(), threading.Event()
+
+    def write(self, text: str) -> int:
+        self.is_reached.set()
+        assert self.goes_on.wait(60)
+        return super().write(text)
+
+
+def test_nobody_waits_for_a_reader_of_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
+    stream = Stuck()
+    handler = LaterHandler(stream, most_waiting=4)
+    ACCESS_LOGGER.addHandler(handler)
+    ACCESS_LOGGER.setLevel(logging.INFO)
+    access_line("/first").write()
+    assert stream.is_reached.wait(60)
+    for i in range(6):
+        access_line(f"/{i}").write()  # the test ends only if this does not wait
+    stream.goes_on.set()
+    handler.close()
+    routes = [line.split()[2] for line in stream.getvalue().splitlines()]
+    assert routes == ["/first", "/0", "/1", "/2", "/3"]
+    assert "2 lines of the access log were dropped" in caplog.text
+
+
+def test_a_stream_that_is_closed_ends_nothing() -> None:
+    stream = io.StringIO()
+    handler = LaterHandler(stream)
+    stream.close()
+    handler.handle(record("one"))
+    handler.close()

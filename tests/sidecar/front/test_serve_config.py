@@ -80,6 +80,10 @@ def refusal(file: Path, text: str) -> str:
         ("drain_timeout", -1),
         ("log_format", "xml"),
         ("log_level", "INFO"),
+        ("access_log", "TEXT"),
+        ("access_log", True),
+        ("access_log", None),
+        ("access_log", ["text"]),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(name: str, value: object) -> None:
