@@ -42,21 +42,26 @@ class Admission:
         most = min(self._n_batch, kv.max_sequence_length)
         if request.takes_whole and n_prompt > most:
             raise RequestTooLongError(
-                f"input too large: it has {n_prompt} tokens, and {most} fit: {WAY_OUT_FOR_ENCODERS}"
+                f"input too large: it has {n_prompt} tokens, and {most} fit: "
+                f"{WAY_OUT_FOR_ENCODERS}",
+                field=request.where,
             )
         if request.is_whole and n_prompt > self._n_batch:
             raise RequestTooLongError(
                 f"input too large: it has {n_prompt} tokens, and {request.pooling} pooling takes "
                 f"them in one step, which has n_batch = {self._n_batch} rows: shorten it, raise "
-                'n_batch, or ask for pooling="last"'
+                'n_batch, or ask for pooling="last"',
+                field=request.where,
             )
         if n_prompt + request.samples > kv.max_sequence_length:
             for_answer = ", one of which the answer needs" if request.samples else ""
             n_tokens = n_prompt + bool(request.targets)  # the last target needs no position
+            shortened = "it" if request.pooling else "the prompt"
             raise RequestTooLongError(
-                f"prompt has {n_tokens} tokens; a sequence has {kv.max_sequence_length} positions"
-                f"{for_answer}: {way_out(kv, 'shorten the prompt')}",
-                field="prompt",
+                f"{request.where} has {n_tokens} tokens; a sequence has "
+                f"{kv.max_sequence_length} positions{for_answer}: "
+                f"{way_out(kv, f'shorten {shortened}')}",
+                field=request.where,
             )
         blocks = self._most_blocks(request)
         room = kv.kv_total_blocks - self._prefixes.blocks
@@ -66,7 +71,8 @@ class Admission:
                 f"input too large: it has {n_prompt} tokens, and {request.pooling} pooling takes "
                 "them in one step, for which layers with a sliding window have KV for "
                 f"{most_at_once * kv.block_size}: shorten "
-                'it, raise n_parallel, or ask for pooling="last"'
+                'it, raise n_parallel, or ask for pooling="last"',
+                field=request.where,
             )
         if blocks > room:
             raise RequestTooLongError(

@@ -37,6 +37,7 @@ class Request:
     trace_headers: for observers of its end.
     matcher: the state of a structured output at the end of `output`; None: any text. It belongs to
         this request and follows the sampled tokens.
+    where: the name of the prompt in errors.
     """
 
     request_id: int
@@ -55,6 +56,7 @@ class Request:
     matcher: TokenMatcher | None = None
     n_top: int = 0
     takes_whole: bool = False
+    where: str = "prompt"
 
     @property
     def samples(self) -> bool:

@@ -260,7 +260,7 @@ class Service(RunningService):
                     "numbers positions in another way, which is not computed; leave it out",
                     field=field,
                 )
-            return Request(request_id=0, **common, prompt=prompt)
+            return Request(request_id=0, **common, prompt=prompt, where=field)
 
         return await self._answer_each(
             request, len(texts), submitted, lambda one, made: made.embedding(len(one.prompt), own)

@@ -19,6 +19,7 @@ __all__ = [
     "read_sampling",
     "read_streaming",
     "read_text",
+    "refuse_token_ids",
     "renamed_fields",
     "unsupported",
 ]
@@ -35,6 +36,14 @@ def unsupported(param: str, advice: str) -> HttpError:
     """Return the error for a field that this server does not support."""
     message = f"{param} is not supported: {advice}"
     return HttpError(400, message, code="unsupported_parameter", param=param)
+
+
+def refuse_token_ids(body: Mapping[str, Any]) -> None:
+    """Raise HttpError for the field of vLLM that asks for token ids beside the text."""
+    if read_flag(body, "return_token_ids", False):
+        raise unsupported(
+            "return_token_ids", "ask for logprobs with return_tokens_as_token_ids, or leave it out"
+        )
 
 
 def read_flag(body: Mapping[str, Any], name: str, default: bool, within: str = "") -> bool:

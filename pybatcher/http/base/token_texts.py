@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Any
 
 from ...calls.any_batcher import AnyBatcher
@@ -10,6 +11,7 @@ from ...calls.completion import Completion, Piece, TokenLogprob
 
 __all__ = ["TokenTexts"]
 
+_AT_ONCE = 2**14  # tokens of one call
 _BEFORE = "a"  # a text that any token can follow
 
 
@@ -20,10 +22,18 @@ class TokenTexts:
     the joined bytes of tokens are their text in UTF-8.
     """
 
+    _is_by_id = False
+
     def __init__(self, batcher: AnyBatcher) -> None:
         self._batcher = batcher
         self._bytes: dict[int, bytes] = {}
         self._before: tuple[tuple[int, ...], str] | None = None
+
+    def named_by_id(self) -> TokenTexts:
+        """Return these texts for an answer that names tokens as `token_id:N`."""
+        other = copy(self)  # with the same map of bytes
+        other._is_by_id = True
+        return other
 
     def __getitem__(self, token_id: int) -> str:
         return self._bytes[token_id].decode("utf-8", "replace")
@@ -37,6 +47,8 @@ class TokenTexts:
 
         A token that is not whole characters is written as its bytes, such as `bytes:\\xf0\\x9f`.
         """
+        if self._is_by_id:
+            return f"token_id:{token_id}"
         spelled = self.bytes_of(token_id)
         try:
             return spelled.decode()
@@ -50,14 +62,15 @@ class TokenTexts:
 
     def _described(self, token_id: int, logprob: float) -> dict[str, Any]:
         spelled = list(self.bytes_of(token_id))
-        return {"token": self[token_id], "logprob": logprob, "bytes": spelled}
+        text = self.name(token_id) if self._is_by_id else self[token_id]
+        return {"token": text, "logprob": logprob, "bytes": spelled}
 
     async def learn(self, token_ids: Iterable[int]) -> None:
-        """Fetch the missing bytes of these tokens with one call of the batcher."""
+        """Fetch the missing bytes of these tokens, mostly with one call of the batcher."""
         missing = [token for token in set(token_ids) if token not in self._bytes]
-        if missing:
-            found = await self._batcher.token_bytes(missing)
-            self._bytes.update(zip(missing, found, strict=True))
+        for start in range(0, len(missing), _AT_ONCE):
+            part = missing[start : start + _AT_ONCE]
+            self._bytes.update(zip(part, await self._batcher.token_bytes(part), strict=True))
 
     async def joined(self, token_ids: Sequence[int]) -> str:
         """Return the text of these tokens when they follow another token.

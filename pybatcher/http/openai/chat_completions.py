@@ -10,6 +10,7 @@ from typing import Any
 from ...calls.chat_settings import CHAT_OPTIONS
 from ...calls.completion import Completion, FinishReason, Piece, TokenLogprob, Usage
 from ...calls.options import TemplateOptions
+from ...text.output.tools.tools import MAX_TOOLS
 from ...text.tool_call import ToolCall
 from ..base.sampling_fields import (
     ANY_LENGTH,
@@ -18,6 +19,7 @@ from ..base.sampling_fields import (
     read_sampling,
     read_streaming,
     read_text,
+    refuse_token_ids,
     renamed_fields,
     unsupported,
 )
@@ -56,7 +58,8 @@ _REASONS: Mapping[FinishReason, str] = {
 class ChatAsked:
     """A request for a chat completion: the arguments of `chat`, and the form of the answer.
 
-    names: the request's fields by argument, if their names differ.
+    names: the request's fields by argument, if their names differ. tokens_as_ids: tokens are
+        written as `token_id:N` in log-probabilities, as in vLLM.
     """
 
     messages: list[dict[str, Any]]
@@ -65,6 +68,7 @@ class ChatAsked:
     include_usage: bool
     continuous_usage: bool
     names: dict[str, str]
+    tokens_as_ids: bool = False
 
     @property
     def template_options(self) -> Any:
@@ -99,14 +103,28 @@ def read_chat(body: Mapping[str, Any]) -> ChatAsked:
         options.pop("tools", None)
         if options.get("tool_choice") in ("auto", "none"):
             del options["tool_choice"]
+    names |= _names_of_tools(body.get("tools"))
     streaming = read_streaming(body)
-    return ChatAsked(read_messages(body.get("messages")), options, *streaming, names)
+    as_ids = read_flag(body, "return_tokens_as_token_ids", False)
+    return ChatAsked(read_messages(body.get("messages")), options, *streaming, names, as_ids)
+
+
+def _names_of_tools(tools: object) -> dict[str, str]:
+    """Return the names of the tools in this API, where the fields of a function are one deeper."""
+    names: dict[str, str] = {}
+    for i, tool in enumerate(tools[:MAX_TOOLS] if isinstance(tools, list) else ()):
+        if isinstance(tool, dict) and isinstance(tool.get("function"), dict):
+            where = f"tools[{i}]"
+            names |= {f"{where}.{own}": f"{where}.{own}" for own in ("type", "function")}
+            names[where] = f"{where}.function"
+    return names
 
 
 def _refuse_others(body: Mapping[str, Any]) -> None:
     """Raise HttpError for fields that would change the answer and have no effect here."""
     if body.get("functions"):
         raise unsupported("functions", "send tools")
+    refuse_token_ids(body)
     if body.get("function_call") not in (None, "none", "auto"):
         raise unsupported("function_call", "send tools and tool_choice")
     if read_flag(body, "continue_final_message", False):

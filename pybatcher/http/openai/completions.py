@@ -8,7 +8,14 @@ from typing import Any
 
 from ...calls.completion import Completion, Piece, TokenLogprob, Usage
 from ..base.http_error import HttpError
-from ..base.sampling_fields import bad, read_flag, read_sampling, read_streaming, renamed_fields
+from ..base.sampling_fields import (
+    bad,
+    read_flag,
+    read_sampling,
+    read_streaming,
+    refuse_token_ids,
+    renamed_fields,
+)
 from ..base.token_texts import TokenTexts
 from .chat_completions import by_sample, finish_reason_of, joined_logprobs
 
@@ -35,7 +42,8 @@ _MOST_LOGPROBS = 20
 class CompletionAsked:
     """A request for completions: prompts, options of `generate`, and the form of the answer.
 
-    names: the request's fields by argument, if their names differ.
+    names: the request's fields by argument, if their names differ. tokens_as_ids: tokens are
+        written as `token_id:N` in log-probabilities, as in vLLM.
     """
 
     prompts: list[Any]
@@ -46,6 +54,7 @@ class CompletionAsked:
     continuous_usage: bool
     add_special_tokens: bool
     names: dict[str, str]
+    tokens_as_ids: bool = False
 
     @property
     def is_drawn(self) -> bool:
@@ -67,6 +76,7 @@ class CompletionAsked:
 
 def read_completion(body: Mapping[str, Any]) -> CompletionAsked:
     """Read the body of a request. Ignores unknown keys. Raises HttpError."""
+    refuse_token_ids(body)
     options = read_sampling(body)
     most = body.get("max_tokens")
     options["max_tokens"] = _DEFAULT_TOKENS if most is None else most
@@ -89,7 +99,9 @@ def read_completion(body: Mapping[str, Any]) -> CompletionAsked:
         told = f"n is {n}, for each of {len(prompts)} prompts; a request can have at most "
         told += f"{_MOST_PROMPTS} outputs: send fewer prompts, or lower n"
         raise HttpError(400, told, code="invalid_value", param="n")
-    return CompletionAsked(prompts, options, echo, *streaming, special, renamed_fields(body))
+    as_ids = read_flag(body, "return_tokens_as_token_ids", False)
+    names = renamed_fields(body)
+    return CompletionAsked(prompts, options, echo, *streaming, special, names, as_ids)
 
 
 def _prompts(prompt: object) -> list[Any]:
@@ -98,7 +110,7 @@ def _prompts(prompt: object) -> list[Any]:
         return [prompt]
     if not isinstance(prompt, list) or not prompt:
         raise bad("prompt", prompt, wanted)
-    kinds = {type(one) for one in prompt}
+    kinds = set(map(type, prompt))
     if kinds == {int}:
         return [prompt]
     if not kinds <= {str, list}:

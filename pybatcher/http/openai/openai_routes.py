@@ -65,6 +65,7 @@ async def _chat(
     context: Context, request: Request, name: str, batcher: AnyBatcher, asked: ChatAsked
 ) -> Any:
     texts = await context.texts(name, batcher, asked.options)
+    texts = texts.named_by_id() if asked.tokens_as_ids else texts
     options = {**context.options(request), **asked.options}
     if not asked.stream:
         made = await unless_gone(request, batcher.chat(asked.messages, **options))
@@ -118,6 +119,7 @@ async def _complete(
     context: Context, request: Request, name: str, batcher: AnyBatcher, asked: CompletionAsked
 ) -> Any:
     texts = await context.texts(name, batcher, asked.options)
+    texts = texts.named_by_id() if asked.tokens_as_ids else texts
     options = {**context.options(request), **asked.options}
     prompts: list[Any] = asked.prompts
     counts = asked.stream and asked.continuous_usage

@@ -109,12 +109,23 @@ async def test_the_system_prompt_comes_before_prompts_and_not_before_texts() -> 
 
 async def test_an_input_too_large_is_a_typed_error_and_the_engine_lives() -> None:
     async with fake_batcher(n_batch=64) as batcher:
-        with pytest.raises(RequestTooLongError, match=r"input too large: .* n_batch = 64"):
+        with pytest.raises(RequestTooLongError, match=r"input too large: .* n_batch = 64") as told:
             await batcher.embed(["short", "x" * 64], pooling="mean")
+        assert told.value.field == "texts[1]"
         assert len(await batcher.embed(["x" * 63], pooling="mean")) == 1
         assert len(await batcher.embed(["x" * 640])) == 1
         assert batcher.statistics().rejected == 1
         await until(lambda: batcher.statistics().running == batcher.statistics().queued == 0)
+
+
+async def test_a_text_too_long_is_named() -> None:
+    async with fake_batcher(n_ctx=64) as batcher:
+        for long in ([5] * 99, "x" * 99):
+            with pytest.raises(
+                RequestTooLongError, match=r"^texts\[1\] has \d+ tok.*: short"
+            ) as told:
+                await batcher.embed(["a", long])
+            assert told.value.field == "texts[1]"
 
 
 async def test_a_prompt_too_long_is_told_with_all_its_tokens() -> None:

@@ -11,7 +11,9 @@ from sample_tokenizers import build
 from small_sidecar import sidecar
 
 from pybatcher import Batcher, Client
+from pybatcher.calls.completion import TokenLogprob
 from pybatcher.http import application
+from pybatcher.http.base import token_texts
 from pybatcher.http.base.token_texts import TokenTexts
 from pybatcher.testing import fake_batcher
 from pybatcher.testing.fake_engine import FakeEngine
@@ -52,6 +54,28 @@ async def test_the_texts_of_a_response_take_one_frame(tmp_path: Path) -> None:
         for logprob in made.logprobs or ():
             for token in (logprob.token_id, *(token for token, _ in logprob.top)):
                 assert texts[token] == await client.detokenize([token])
+
+
+async def test_tokens_are_named_by_id_without_a_second_lookup() -> None:
+    async with fake_batcher() as batcher:
+        texts = TokenTexts(batcher)
+        by_id = texts.named_by_id()
+        await by_id.learn([70])
+        assert (texts.name(70), by_id.name(70), by_id.bytes_of(70)) == ("g", "token_id:70", b"g")
+        one = TokenLogprob(70, -1.0, ())
+        assert texts.described(one)["token"] == "g"
+        assert by_id.described(one)["token"] == "token_id:70"
+        assert by_id.described(one)["bytes"] == list(b"g")
+
+
+async def test_very_many_bytes_are_fetched_in_several_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(token_texts, "_AT_ONCE", 10)
+    async with fake_batcher() as batcher:
+        texts = TokenTexts(batcher)
+        await texts.learn(range(25))
+        assert [texts.bytes_of(i) for i in range(25)] == await batcher.token_bytes(range(25))
 
 
 @pytest.mark.parametrize("kind", ["llama", "metaspace"])

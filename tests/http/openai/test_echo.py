@@ -191,3 +191,31 @@ async def test_what_a_remote_tokenizer_asks_for(http: httpx.AsyncClient, batcher
     (model,) = (await http.get("/v1/models")).json()["data"]
     assert model["max_model_len"] == own.max_sequence_length == 2048
     assert (await http.get(f"/v1/models/{model['id']}")).json() == model
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_tokens_are_named_by_their_ids(
+    http: httpx.AsyncClient, batcher: Batcher, stream: bool
+) -> None:
+    ids = await batcher.tokenize(PROMPT)
+    body = {"prompt": PROMPT, **ASK, "return_tokens_as_token_ids": True, "stream": stream}
+    found = await http.post("/v1/completions", json=body)
+    assert found.status_code == 200, found.text
+    lines = [line[6:] for line in found.text.split("\n") if line.startswith("data: {")]
+    told = [json.loads(line) for line in (lines if stream else [found.text])]
+    logprobs = [one["choices"][0]["logprobs"] for one in told if one["choices"]]
+    named = [token for one in logprobs if one is not None for token in one["tokens"]]
+    assert named[: len(ids)] == [f"token_id:{one}" for one in ids]
+    tops = [top for one in logprobs if one is not None for top in one["top_logprobs"] if top]
+    assert tops
+    assert all(name.startswith("token_id:") for top in tops for name in top)
+    for field in ("return_token_ids", "return_tokens_as_token_ids"):
+        found = await http.post("/v1/completions", json={"prompt": "a", field: "yes"})
+        assert (found.status_code, found.json()["error"]["param"]) == (400, field)
+    messages = [{"role": "user", "content": "a"}]
+    for path, own in (
+        ("completions", {"prompt": "a"}),
+        ("chat/completions", {"messages": messages}),
+    ):
+        found = await http.post(f"/v1/{path}", json={**own, "return_token_ids": True})
+        assert found.json()["error"]["param"] == "return_token_ids"

@@ -63,7 +63,7 @@ def test_truncation(body: dict[str, Any], options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "body",
     [{"truncate": 1}, {"truncate": "END"}, {"truncate_prompt_tokens": 0}]
-    + [{"truncate_prompt_tokens": value} for value in (-2, True, 1.5, "3")],
+    + [{"truncate_prompt_tokens": value} for value in (-2, True, 1.5, "3", 2**31, 10**30)],
 )
 def test_truncation_that_is_refused(body: dict[str, Any]) -> None:
     with pytest.raises(HttpError) as caught:
