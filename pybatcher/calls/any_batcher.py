@@ -302,7 +302,8 @@ class AnyBatcher(Lifecycle):
         """Return the text of token ids with special tokens, or a list of texts for lists of token
         ids.
 
-        Raises InvalidRequestError.
+        One call takes as many ids as the model has positions, or 2**17 if that is more. Raises
+        InvalidRequestError, RequestTooLongError.
         """
         if are_lists(token_ids):
             return await self._ask(DetokenizeEach(token_ids=token_ids))

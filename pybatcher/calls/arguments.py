@@ -7,16 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from ..errors import InvalidRequestError
+from ..errors import InvalidRequestError, RequestTooLongError
 from ..errors.checks import LONGEST_NAME, REQUEST, plain_int, short, type_name
 from ..params import MAX_LOGPROBS, SamplingParams
 from ..scheduling import Pooling
 from .options import check_known
 
 __all__ = [
+    "MOST_IDS",
     "are_lists",
     "are_token_ids",
     "check_drain",
+    "check_ids",
     "check_namespace",
     "check_pooling",
     "check_priority",
@@ -26,12 +28,17 @@ __all__ = [
     "check_truncate",
     "is_chat",
     "merge_params",
+    "number_of_ids",
     "several_prompts",
 ]
+
+MOST_IDS = 2**17
+"""Token ids that a list of a call may have with any model; more only with a longer context."""
 
 # priorities range from -1000; one level is worth `priority_aging` seconds of waiting
 _HIGHEST_PRIORITY = 1000
 _MOST_TEXTS = 2**20
+_TEXTS = (str, bytes, bytearray, memoryview)
 _SAMPLING = frozenset(field.name for field in fields(SamplingParams))
 
 
@@ -148,6 +155,39 @@ def are_lists(value: object) -> bool:
     if type(value) is list or type(value) is tuple:
         return len(value) > 0 and type(value[0]) in (list, tuple)
     return False
+
+
+def number_of_ids(ids: Any) -> int | None:
+    """Return the length of a sequence, an array or a tensor; None for anything else."""
+    if hasattr(ids, "tolist"):  # numpy arrays and torch tensors
+        shape = getattr(ids, "shape", None)
+        return math.prod(shape) if isinstance(shape, tuple) else len(ids)
+    return len(ids) if isinstance(ids, Sequence) and not isinstance(ids, _TEXTS) else None
+
+
+def check_ids(field: str, ids: Any, n_positions: int) -> None:
+    """Check the number of token ids of an argument: one list or array of ids, or several of them.
+
+    n_positions: most tokens of a sequence. Several lists of `token_ids` count together, since they
+    make one answer. Raises RequestTooLongError; an argument of another kind is not checked.
+    """
+    most = max(n_positions, MOST_IDS)
+    is_together = field == "token_ids"
+    way_out = "divide them among several calls" if is_together else "shorten it"
+    with REQUEST.reading(field, ids, "token ids"):
+        sizes = {field: number_of_ids(ids) or 0}
+        if isinstance(ids, (list, tuple)) and ids and type(ids[0]) is not int:
+            each = [number_of_ids(one) or 0 for one in ids]
+            if is_together:
+                sizes[field] = max(len(ids), sum(each))
+            else:
+                sizes = {f"{field}[{i}]": size for i, size in enumerate(each)}
+    for where, n_ids in sizes.items():
+        if n_ids > most:
+            raise RequestTooLongError(
+                f"{where} has {n_ids} token ids; one call takes at most {most}: {way_out}",
+                field=where,
+            )
 
 
 def several_prompts(prompt: object) -> tuple[Any, ...] | None:

@@ -1,1 +1,1 @@
-"""Facts about the machine: CPU cores and CUDA devices."""
+"""Facts about the machine: CPU cores, memory and CUDA devices."""

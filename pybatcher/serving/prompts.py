@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
+from ..calls.arguments import MOST_IDS, check_ids, number_of_ids
 from ..errors import InvalidRequestError, RequestTooLongError
 from ..errors.checks import REQUEST, plain_int, plain_text, short, type_name
 from ..text import ChatTemplate, Tokenizer
@@ -26,13 +26,11 @@ _SLICE = 8192  # token ids that are checked in one turn of the loop
 _AT_A_TIME = 4  # long texts and chats at a time; each takes a thread and some megabytes
 _MOST_EACH = 2  # ... of one tenant
 _LISTS_AT_ONCE = 256  # lists of token ids that are checked in one turn of the loop
-_MOST_TOKEN_IDS = 2**20  # in one `detokenize` or `tokenize`
 _MOST_MESSAGES = 2**16
 _MOST_GROWN = 2**20  # characters that a normalizer makes of a short text
 _MOST_GROWTH = 8  # times that a long text is as long after a normalizer
-_MOST_DECODED = 2**26  # characters of one `detokenize`
+_MOST_IDS = 2**26  # characters of one `detokenize`
 _MESSAGES = 'a list of at least one {"role": ..., "content": ...}'
-_TEXTS = (str, bytes, bytearray, memoryview)
 
 
 def check_messages(messages: object) -> tuple[Any, ...]:
@@ -105,7 +103,7 @@ class PromptReader:
         self._n_positions = n_positions
         # Lists of up to _SLICE ids are read: admission refuses lists that are too long.
         self._most_ids = max(n_positions, _SLICE)
-        self._most_counted = max(n_positions, _MOST_TOKEN_IDS)
+        self._most_counted = max(n_positions, MOST_IDS)
         self._advice = advice
         self._slots = FairSlots(_AT_A_TIME, _MOST_EACH)
 
@@ -171,7 +169,7 @@ class PromptReader:
             return tokens
         if plain is None:
             wanted = "a text or a sequence of token ids"
-            tokens = await self._read_ids(text, field, wanted, _MOST_TOKEN_IDS)
+            tokens = await self._read_ids(text, field, wanted, self._most_counted)
             return tokens[-limit.most :] if limit.from_left else tokens[: limit.most]
         if not plain:
             return await self.read(plain, field=field)
@@ -246,9 +244,11 @@ class PromptReader:
         return tokens
 
     async def detokenize(self, token_ids: object) -> str:
-        """Return the text of token ids, special tokens included. Raises InvalidRequestError."""
-        wanted = "a sequence of token ids"
-        ids = await self._read_ids(token_ids, "token_ids", wanted, _MOST_TOKEN_IDS)
+        """Return the text of token ids, special tokens included.
+
+        Raises InvalidRequestError, and RequestTooLongError for more ids than `check_ids` allows.
+        """
+        ids = await self._read_decoded(token_ids)
         decode = partial(self._tokenizer.decode, skip_special_tokens=False)
         if self._is_decoded_quickly([ids]):
             return decode(ids)
@@ -257,10 +257,9 @@ class PromptReader:
     async def token_bytes(self, token_ids: object) -> list[bytes]:
         """Return the bytes of each token, as `Tokenizer.token_bytes` has them.
 
-        Raises InvalidRequestError.
+        Raises the errors of `detokenize`.
         """
-        wanted = "a sequence of token ids"
-        ids = await self._read_ids(token_ids, "token_ids", wanted, _MOST_TOKEN_IDS)
+        ids = await self._read_decoded(token_ids)
         bytes_of = self._tokenizer.token_bytes
         if self._is_decoded_quickly([ids]):
             return bytes_of(ids)
@@ -270,12 +269,13 @@ class PromptReader:
         """Return the text of each list of token ids, special tokens included.
 
         Raises InvalidRequestError for anything but lists of token ids, and RequestTooLongError for
-        more than `_MOST_TOKEN_IDS` ids in all.
+        more ids in all than `detokenize` takes.
         """
-        wanted = f"at most {_MOST_TOKEN_IDS} lists of token ids"
-        several = REQUEST.items("token_ids", lists, _MOST_TOKEN_IDS, wanted)
+        check_ids("token_ids", lists, self._n_positions)
+        wanted = f"at most {self._most_counted} lists of token ids"
+        several = REQUEST.items("token_ids", lists, self._most_counted, wanted)
         checked: list[tuple[int, ...]] = []
-        n_left = _MOST_TOKEN_IDS
+        n_left = self._most_counted
         for i, one in enumerate(several):
             if i % _LISTS_AT_ONCE == _LISTS_AT_ONCE - 1:
                 await asyncio.sleep(0)
@@ -287,6 +287,11 @@ class PromptReader:
             return list(map(decode, checked))
         return await self.on_thread(lambda _: list(map(decode, self._checked_ids(checked))))
 
+    async def _read_decoded(self, token_ids: object) -> tuple[int, ...]:
+        check_ids("token_ids", token_ids, self._n_positions)
+        wanted = "a sequence of token ids"
+        return await self._read_ids(token_ids, "token_ids", wanted, self._most_counted)
+
     def _is_decoded_quickly(self, lists: Sequence[tuple[int, ...]]) -> bool:
         if sum(map(len, lists)) > _SHORT_LIST:
             return False
@@ -295,9 +300,9 @@ class PromptReader:
     def _checked_ids(self, lists: Sequence[tuple[int, ...]]) -> Sequence[tuple[int, ...]]:
         """Return the lists. Raises RequestTooLongError if there may be too much text in them."""
         n_characters = sum(map(self._tokenizer.decoded_length, lists))
-        if n_characters > _MOST_DECODED:
+        if n_characters > _MOST_IDS:
             raise RequestTooLongError(
-                f"token_ids may be a text of {n_characters} characters; {_MOST_DECODED} can be "
+                f"token_ids may be a text of {n_characters} characters; {_MOST_IDS} can be "
                 "read at once: divide the ids among several calls",
                 field="token_ids",
             )
@@ -429,7 +434,7 @@ class PromptReader:
         self, ids: object, field: str, wanted: str, most: int, may_be_empty: bool = False
     ) -> tuple[int, ...]:
         with REQUEST.reading(field, ids, wanted):
-            n_ids = _n_items(ids)
+            n_ids = number_of_ids(ids)
             if n_ids is None:
                 raise InvalidRequestError(
                     f"{field} is {short(ids)}, of type {type_name(ids)}; it must be {wanted}",
@@ -459,21 +464,13 @@ class PromptReader:
         if most == self._most_ids:
             return self._too_long(field, f"has {n_ids} token ids")
         return RequestTooLongError(
-            f"{field} has {n_ids} token ids; {most} can be read at once", field=field
+            f"{field} has {n_ids} token ids; one call takes at most {most}: shorten it", field=field
         )
 
 
 def _for_chat(value: object) -> str:
     """Return the remedy for a message in the place of a prompt or a token id, else ""."""
     return "; messages are for `chat`" if issubclass(type(value), Mapping) else ""
-
-
-def _n_items(ids: Any) -> int | None:
-    """Return the length of a sequence, an array or a tensor; None for anything else."""
-    if hasattr(ids, "tolist"):  # numpy arrays and torch tensors
-        shape = getattr(ids, "shape", None)
-        return math.prod(shape) if isinstance(shape, tuple) else len(ids)
-    return len(ids) if isinstance(ids, Sequence) and not isinstance(ids, _TEXTS) else None
 
 
 def _n_characters(message: object) -> int:

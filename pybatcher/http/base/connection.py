@@ -6,7 +6,7 @@ import asyncio
 import gc
 import json
 import zlib
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -17,38 +17,55 @@ from ...errors.checks import short
 from .body_room import BodyRoom, TakenRoom
 from .http_error import HttpError
 
-__all__ = ["ClientGoneError", "hung_up", "read_body", "read_bytes", "unless_gone", "until_gone"]
+__all__ = [
+    "CheckCommas",
+    "ClientGoneError",
+    "hung_up",
+    "read_body",
+    "read_bytes",
+    "unless_gone",
+    "until_gone",
+]
 
 T = TypeVar("T")
 
 _SMALL = 2**16  # bytes of JSON that parse in much less than a millisecond
 # Values and names of a body: three bytes of JSON can become a hundred bytes in memory.
 _MOST_VALUES = 2**20
+_BYTES_OF_VALUE = 48  # of memory, with its place in a list; copies of it come afterwards
+
+CheckCommas = Callable[[int], Awaitable[None]]
+"""Raises HttpError for a body with that number of commas or more."""
 
 
 class ClientGoneError(Exception):
     """The client has disconnected, so that no response is sent."""
 
 
-async def read_body(request: Request, most: int, room: BodyRoom) -> dict[str, Any]:
+async def read_body(
+    request: Request, most: int, room: BodyRoom, check: CheckCommas | None = None
+) -> dict[str, Any]:
     """Return the JSON object of a request's body.
 
-    most: the limit on its bytes. room: the memory that the body occupies until it is parsed. Raises
-        HttpError if the body is larger, also after decompression, if there is no room, or if it is
-        not a JSON object. Raises ClientGoneError.
+    most: the limit on its bytes. room: the memory that the body occupies until it is parsed.
+    check: refuses a body by its commas, before it is kept and parsed. Raises HttpError if the body
+        is larger, also after decompression, if there is no room, or if it is not a JSON object.
+        Raises ClientGoneError.
     """
     with room.one() as taken:
-        data = await read_bytes(request.headers, request.receive, most, taken)
+        data = await read_bytes(request.headers, request.receive, most, taken, check)
         coding = request.headers.get("content-encoding", "identity").strip().lower()
         if coding not in ("", "identity"):
             data = await asyncio.to_thread(_decoded, data, coding, most)
             taken.take(len(data))
+            if check is not None:
+                await check(data.count(b","))
         try:
             if len(data) <= _SMALL:
                 body = _parsed(data)
             else:
                 async with room.parsing:
-                    body = await asyncio.to_thread(_parsed, data)
+                    body = await asyncio.to_thread(_parsed, data, room)
         except (ValueError, RecursionError) as error:
             raise HttpError(400, f"the body is no JSON: {error}", code="invalid_json") from None
     if not isinstance(body, dict):
@@ -80,15 +97,19 @@ def _decoded(data: bytes, coding: str, most: int) -> bytes:
     return decoded
 
 
-def _parsed(data: bytes) -> Any:
+def _parsed(data: bytes, room: BodyRoom | None = None) -> Any:
     """Return the value of a JSON text. Raises ValueError, RecursionError and HttpError.
 
+    room: checks the memory for the values; None for a small text.
     The JSON parser holds the GIL except while it calls the functions below, so the number of values
     is limited to bound its time.
     """
-    if len(data) > _MOST_VALUES and len(data) - len(data.translate(None, b",:[{")) > _MOST_VALUES:
-        message = f"the body has more than {_MOST_VALUES} values: each of ',:[{{' counts as one"
-        raise HttpError(413, message, code="body_too_large")
+    if room is not None:
+        n_values = len(data) - len(data.translate(None, b",:[{"))
+        if n_values > _MOST_VALUES:
+            message = f"the body has more than {_MOST_VALUES} values: each of ',:[{{' counts as one"
+            raise HttpError(413, message, code="body_too_large")
+        room.check_memory(len(data) + _BYTES_OF_VALUE * n_values)
     was_enabled = gc.isenabled()
     gc.disable()  # a collection would scan all new objects repeatedly and find none to free
     try:
@@ -116,16 +137,24 @@ def _same(value: dict[str, Any]) -> dict[str, Any]:
 
 
 async def read_bytes(
-    headers: Mapping[str, str], receive: Receive, most: int, taken: TakenRoom
+    headers: Mapping[str, str],
+    receive: Receive,
+    most: int,
+    taken: TakenRoom,
+    check: CheckCommas | None = None,
 ) -> bytes:
     """Return the body of a request. The received bytes are reserved in `taken`.
 
+    check: as in `read_body`. The rest of a refused body is received and dropped, because a client
+        reads no answer before it has sent everything.
     Raises HttpError if the body is larger than `most` or finds no room, and ClientGoneError.
     """
     said = headers.get("content-length", "")
     if said.isdecimal() and (len(said) > 20 or int(said) > most):
         raise _too_large(most)
-    parts, size, has_more = [], 0, True
+    parts: list[bytes] = []
+    size, n_commas, has_more = 0, 0, True
+    refused: HttpError | None = None
     while has_more:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -134,9 +163,20 @@ async def read_bytes(
         size += len(part)
         if size > most:
             raise _too_large(most)
+        has_more = message.get("more_body", False)
+        if refused is not None:
+            continue
         taken.take(size)
         parts.append(part)
-        has_more = message.get("more_body", False)
+        if check is not None:
+            n_commas += part.count(b",")
+            try:
+                await check(n_commas)
+            except HttpError as error:
+                refused = error
+                parts.clear()
+    if refused is not None:
+        raise refused
     return b"".join(parts)
 
 

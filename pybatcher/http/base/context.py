@@ -14,7 +14,7 @@ from ...calls.model_info import ModelInfo
 from ...calls.trace_headers import current_trace_headers, headers_of_trace
 from ...errors import PybatcherError
 from .body_room import BodyRoom
-from .connection import read_body
+from .connection import CheckCommas, read_body
 from .model_list import ModelList
 from .sampling_fields import bad
 from .token_texts import TokenTexts
@@ -38,9 +38,12 @@ class Context:
         self._shared: dict[object, Any] = {}
         self.began = int(time.time())
 
-    async def body(self, request: Request) -> dict[str, Any]:
-        """Return the body of a request. Raises HttpError, ClientGoneError."""
-        return await read_body(request, self.max_body, self._room)
+    async def body(self, request: Request, check: CheckCommas | None = None) -> dict[str, Any]:
+        """Return the body of a request. Raises HttpError, ClientGoneError.
+
+        check: refuses a body by its commas, before it is parsed.
+        """
+        return await read_body(request, self.max_body, self._room, check)
 
     async def texts(self, name: str, batcher: AnyBatcher, options: Mapping[str, Any]) -> TokenTexts:
         """Return the token texts of a model, which log-probabilities need if `options` asks for

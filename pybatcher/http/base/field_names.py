@@ -59,10 +59,12 @@ def text_names(fields: Mapping[str, object]) -> dict[str, str]:
     """Return the names of the texts of a call, which are those of these fields one after another.
 
     fields: the value of each, by name: one text, or one list of token ids, or a list of several.
+        They have been read, so that the first item tells the kind of all.
     """
     names: list[str] = []
     for name, value in fields.items():
-        is_several = isinstance(value, list) and not all(type(one) is int for one in value)
-        count = len(value) if is_several and isinstance(value, list) else None
+        count = None
+        if isinstance(value, list) and not (value and type(value[0]) is int):
+            count = len(value)
         names += [name] if count is None else [f"{name}[{i}]" for i in range(count)]
     return {f"texts[{i}]": name for i, name in enumerate(names)}

@@ -14,6 +14,7 @@ from ..base.list_response import list_json
 from ..base.sampling_fields import bad
 
 __all__ = [
+    "Texts",
     "embeddings_body",
     "embeddings_json",
     "pairs_body",
@@ -56,8 +57,8 @@ def read_truncation(body: Mapping[str, Any]) -> dict[str, Any]:
     """
     most, cuts = body.get("truncate_prompt_tokens"), body.get("truncate")
     is_whole = isinstance(most, int) and not isinstance(most, bool)
-    if most is not None and not (is_whole and (most == -1 or most >= 1)):
-        raise bad("truncate_prompt_tokens", most, "a whole number, 1 or more, or -1")
+    if most is not None and not (is_whole and (most == -1 or 1 <= most < 2**31)):
+        raise bad("truncate_prompt_tokens", most, "a whole number from 1 to 2147483647, or -1")
     if cuts is not None and not isinstance(cuts, bool):
         raise bad("truncate", cuts, "true or false")
     if most is not None:
@@ -199,7 +200,7 @@ def _texts(value: object, name: str) -> Texts:
         return [value]
     if not isinstance(value, list) or not value:
         raise bad(name, value, wanted)
-    kinds = {type(one) for one in value}
+    kinds = set(map(type, value))
     if kinds == {int}:
         return [value]
     if not kinds <= {str, list}:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
+from ...calls.arguments import MOST_IDS
 from ..base.context import Context
 from ..base.field_names import fields_named
+from ..base.http_error import HttpError
+from ..base.list_response import list_response, text_json
 from ..base.sampling_fields import bad, read_flag
 from .chat_completions import read_chat
 
 __all__ = ["ROUTES"]
+
+_SHORT = 2**14  # characters that are written on the loop
+_MOST_FIELDS = 64  # commas of a body between other values than token ids
 
 
 async def tokenize(context: Context, request: Request) -> Any:
@@ -30,20 +38,39 @@ async def tokenize(context: Context, request: Request) -> Any:
         with_special = read_flag(body, "add_special_tokens", True)
         with fields_named(lambda: {"content": "prompt"}):
             ids = await batcher.tokenize(prompt, add_special_tokens=with_special)
-    told: dict[str, Any] = {"count": len(ids), "tokens": list(ids)}
-    return JSONResponse(told)
+    head: dict[str, Any] = {"count": len(ids), "tokens": []}
+    return await list_response(head, "tokens", ids, n_values=len(ids))
 
 
 async def detokenize(context: Context, request: Request) -> Any:
     """POST /detokenize: the text of token ids."""
-    body = await context.body(request)
+    body = await context.body(request, partial(_check_commas, context))
     _, batcher = context.models.find(body.get("model"))
     tokens = body.get("tokens")
     if not isinstance(tokens, list):
         raise bad("tokens", tokens, "a list of token ids")
     with fields_named(lambda: {"token_ids": "tokens"}):
         text = await batcher.detokenize(tokens)
-    return JSONResponse({"prompt": text})
+    write = partial(text_json, {"prompt": text})
+    written = write() if len(text) <= _SHORT else await asyncio.to_thread(write)
+    return Response(written, media_type="application/json")
+
+
+async def _check_commas(context: Context, n_commas: int) -> None:
+    """Refuse more token ids than any model takes. Raises HttpError."""
+    most = MOST_IDS
+    if n_commas > most + _MOST_FIELDS:
+        for batcher in context.models.by_name.values():
+            info = await context.model_info(batcher)
+            most = max(most, 0 if info is None else info.max_sequence_length)
+    if n_commas > most + _MOST_FIELDS:
+        raise HttpError(
+            400,
+            f"tokens has {n_commas - _MOST_FIELDS} token ids or more; one call takes at most "
+            f"{most}: divide them among several calls",
+            code="context_length_exceeded",
+            param="tokens",
+        )
 
 
 async def tokenizer_info(context: Context, request: Request) -> Any:

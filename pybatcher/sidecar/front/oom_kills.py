@@ -6,6 +6,8 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from ...machine.cgroups import memory_cgroups
+
 __all__ = ["OomKills", "prefer_to_front"]
 
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
@@ -28,7 +30,11 @@ class OomKills:
 
     def rose(self) -> bool | None:
         """Return whether a process was killed since the last call; None if that is unknown."""
-        for file in (*_files_of_cgroup(self._proc), self._proc / "vmstat"):
+        files = [
+            folder / ("memory.events" if is_v2 else "memory.oom_control")
+            for folder, _, is_v2 in memory_cgroups(self._proc)
+        ]
+        for file in (*files, self._proc / "vmstat"):
             try:
                 found = _COUNT.search(file.read_text())
             except (OSError, UnicodeDecodeError):
@@ -38,36 +44,6 @@ class OomKills:
                 before, self._seen[file] = self._seen.get(file, 0), int(found[1])
                 return int(found[1]) > before
         return None
-
-
-def _files_of_cgroup(proc: Path) -> list[Path]:
-    """Return the files that may have the count of this process's memory cgroup."""
-    try:
-        groups = (proc / "self/cgroup").read_text().splitlines()
-        mounts = (proc / "self/mountinfo").read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []
-    files = []
-    for mount in mounts:
-        own, _, rest = mount.partition(" - ")
-        kind, _, options = (*rest.split(" "), "", "")[:3]
-        fields = own.split(" ")
-        if kind not in ("cgroup", "cgroup2") or len(fields) < 5:
-            continue
-        if kind == "cgroup" and "memory" not in options.split(","):
-            continue
-        for group in groups:
-            number, controllers, path = (*group.split(":", 2), "", "")[:3]
-            if kind == "cgroup2" and number == "0":
-                name = "memory.events"
-            elif kind == "cgroup" and "memory" in controllers.split(","):
-                name = "memory.oom_control"
-            else:
-                continue
-            # a container may see its own cgroup as the root of the mount
-            below = path.removeprefix(fields[3]) if fields[3] != "/" else path
-            files.append(Path(fields[4]) / below.strip("/") / name)
-    return files
 
 
 def prefer_to_front() -> None:

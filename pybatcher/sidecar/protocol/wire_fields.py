@@ -208,9 +208,11 @@ class Fields:
                 )
             items = list(islice(iter(value), len(value)))
         try:
-            if bool in set(map(type, items)):
+            kinds = set(map(type, items))
+            if bool in kinds:
                 raise TypeError
-            return array("i", items).tolist()
+            numbers = array("i", items)
+            return items if kinds == {int} else numbers.tolist()
         except Exception:  # an `__index__` may raise anything
             wanted = "a token id, a whole number below 2**31"
             ids = list(map(plain_int, items))

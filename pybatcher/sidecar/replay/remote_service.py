@@ -16,14 +16,32 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from ...calls.arguments import check_namespace, check_timeout, is_chat, merge_params
+from ...calls.arguments import (
+    MOST_IDS,
+    check_ids,
+    check_namespace,
+    check_timeout,
+    is_chat,
+    merge_params,
+)
 from ...calls.backpressure import CURRENT_BACKPRESSURE
 from ...calls.call import Call, CallOptions, CallService, Messages, Prompt, Question
 from ...calls.chat_settings import ChatSettings
-from ...calls.questions import AddPrefix, ListPrefixes, RemovePrefix, Tokenize
+from ...calls.questions import (
+    AddPrefix,
+    Describe,
+    ListPrefixes,
+    RemovePrefix,
+    Tokenize,
+)
 from ...calls.reply import Reply
 from ...calls.telemetry import Handler, Telemetry
-from ...errors import ConnectionLostError, DeadlineExceededError, PybatcherError
+from ...errors import (
+    ConnectionLostError,
+    DeadlineExceededError,
+    PybatcherError,
+    RequestTooLongError,
+)
 from ...errors.checks import REQUEST
 from ..protocol.codecs import Codec, codec_of
 from ..protocol.wire import event_from_wire, read_content
@@ -103,6 +121,9 @@ class RemoteService(CallService):
         deadline = _deadline(now, call.timeout)
         check_namespace(call.namespace)
         params = merge_params(call.params, call.sampling, vocab_size=_ANY_TOKEN)
+        content = call.content
+        if isinstance(content, (list, tuple)) and len(content) > MOST_IDS:
+            await self._check_ids("prompt" if call.chat is None else "messages", content)
         # A template may read the clock: render it once, so that a replay has the same tokens.
         if call.chat is not None and self.pending.replays and is_chat(call.content):
             tokens = await self._tokenize_until(call.content, call.chat, deadline)
@@ -122,6 +143,8 @@ class RemoteService(CallService):
 
     @override
     async def ask(self, question: Question[T]) -> T:
+        for name in _SEQUENCES.intersection(getattr(question, "__slots__", ())):
+            await self._check_ids(name, getattr(question, name))
         question = plain_fields(question)
         codec = codec_of(question)
         params = codec.write(question)
@@ -144,6 +167,14 @@ class RemoteService(CallService):
         return attach_and_watch(self._telemetry, handler, self.watch_if_needed)
 
     # -- inside -----------------------------------------------------------------------------
+
+    async def _check_ids(self, field: str, ids: object) -> None:
+        """Check the number of token ids before they are copied. Raises RequestTooLongError."""
+        try:
+            check_ids(field, ids, MOST_IDS)
+        except RequestTooLongError:
+            limits = (await self.ask(Describe())).get("limits", {})
+            check_ids(field, ids, limits.get("max_sequence_length", 0))
 
     async def _tokenize_until(
         self, content: Prompt | Messages, chat: ChatSettings, deadline: float | None

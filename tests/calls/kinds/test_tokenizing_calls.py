@@ -119,7 +119,7 @@ async def test_lists_of_token_ids_are_detokenized_together() -> None:
         ]
         expected = [await batcher.detokenize(one) for one in tokens]
         assert await batcher.detokenize(tokens) == expected
-        assert await batcher.detokenize(tokens * 300) == expected * 300
+        assert await batcher.detokenize(tokens * 50) == expected * 50
         for odd, message in (
             ([[1], "a"], r"token_ids\[1\] is 'a'"),
             ([[1], []], r"token_ids\[1\] is \[\]"),
@@ -127,8 +127,28 @@ async def test_lists_of_token_ids_are_detokenized_together() -> None:
         ):
             with pytest.raises(InvalidRequestError, match=message):
                 await batcher.detokenize(odd)  # type: ignore[call-overload]
-        with pytest.raises(RequestTooLongError, match="token ids"):
-            await batcher.detokenize([[1] * 2**19, [1] * (2**19 + 1)])
+
+
+@pytest.mark.parametrize("n_ctx", [4096, 2**18])
+async def test_the_ids_of_one_call_are_bounded_by_the_context_or_2_17(n_ctx: int) -> None:
+    most = max(n_ctx, 2**17)
+    too_many, several = [1] * (most + 1), [[1] * (most // 2 + 1)] * 2
+    async with fake_batcher(n_ctx=n_ctx) as batcher:
+        assert len(await batcher.detokenize([66] * most)) == most
+        for asked, n_ids in (
+            (batcher.detokenize(too_many), most + 1),
+            (batcher.detokenize(np.array(too_many)), most + 1),
+            (batcher.detokenize(several), most + 2),
+            (batcher.detokenize([[1]] * (most + 1)), most + 1),
+            (batcher.token_bytes(too_many), most + 1),
+        ):
+            message = f"token_ids has {n_ids} token ids; one call takes at most {most}: divide"
+            with pytest.raises(RequestTooLongError, match=message) as raised:
+                await asked
+            assert raised.value.field == "token_ids"
+        message = rf"texts\[1\] has {most + 1} token ids; (one call takes at|a sequence has)"
+        with pytest.raises(RequestTooLongError, match=message):
+            await batcher.embed(["a", too_many], truncate=True)
 
 
 async def test_no_step_is_taken_for_it_and_a_long_text_is_on_another_thread(

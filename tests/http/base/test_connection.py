@@ -7,7 +7,8 @@ import json
 import threading
 import time
 import zlib
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, repeat
 from typing import Any
 
 import pytest
@@ -82,13 +83,13 @@ async def test_a_body_takes_room_until_it_is_parsed_or_given_up() -> None:
 async def test_large_bodies_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     n_now, most, parse = 0, 0, connection._parsed
 
-    def parsing(data: bytes) -> Any:
+    def parsing(data: bytes, room: BodyRoom) -> Any:
         nonlocal n_now, most
         n_now += 1
         most = max(most, n_now)
         time.sleep(0.01)
         n_now -= 1
-        return parse(data)
+        return parse(data, room)
 
     monkeypatch.setattr(connection, "_parsed", parsing)
     room, large = BodyRoom(2**24), b'{"a":"' + b"x" * 2**17 + b'"}'
@@ -115,6 +116,62 @@ def test_other_threads_run_while_a_large_body_is_parsed(value: bytes) -> None:
     thread.join()
     assert body == json.loads(data)
     assert max(b - a for a, b in pairwise(times)) < (end - begin) / 3
+
+
+async def test_a_body_with_too_many_commas_is_dropped_while_it_is_received() -> None:
+    seen: list[int] = []
+
+    async def check(n_commas: int) -> None:
+        seen.append(n_commas)
+        if n_commas > 100:
+            raise HttpError(400, "too many", param="tokens")
+
+    room, more = BodyRoom(2**24), part(b"1," * 60, True)
+    with pytest.raises(HttpError, match="too many"):
+        await read_body(request(more, more, more, part(b"1]")), 2**20, room, check)
+    assert seen == [60, 120]
+    with pytest.raises(HttpError, match="more than 200 bytes"):
+        await read_body(request(more, more, more, part(b"1]")), 200, room, check)
+    body = gzip.compress(b'{"a": [' + b"1," * 101 + b"1]}")
+    with pytest.raises(HttpError, match="too many"):
+        await read_body(request(part(body), content_encoding="gzip"), 2**20, room, check)
+    assert seen[-1] == 101
+    assert room.n_taken == 0
+
+
+async def test_a_body_without_memory_for_its_values_is_refused_before_it_is_parsed() -> None:
+    numbers = b'{"a": [' + b"1," * 99_999 + b"1]}"
+    needed = len(numbers) + 48 * 100_002
+    given: tuple[tuple[int | None, bool], ...] = (
+        (None, True),
+        (needed + 2**22, True),
+        (needed + 2**22 - 1, False),
+    )
+    for free, is_read in given:
+        room = BodyRoom(2**24, partial(next, repeat(free)))
+        if is_read:
+            assert len((await read_body(request(part(numbers)), 2**20, room))["a"]) == 100_000
+            continue
+        with pytest.raises(
+            HttpError, match=rf"takes {needed} bytes.* has {needed - 1} left"
+        ) as told:
+            await read_body(request(part(numbers)), 2**20, room)
+        assert (told.value.status, told.value.code) == (503, "overloaded")
+        assert room.n_taken == 0
+
+
+async def test_a_body_that_outgrows_the_memory_is_refused_while_it_is_received() -> None:
+    room, n_read = BodyRoom(2**24, lambda: 2**23), 0
+
+    async def receive() -> Any:
+        nonlocal n_read
+        n_read += 1
+        return part(b" " * 2**19, n_read < 20)
+
+    with pytest.raises(HttpError, match="bytes of memory") as told:
+        await connection.read_bytes({}, receive, 2**24, room.one())
+    assert told.value.status == 503
+    assert n_read == 9  # beyond 4 MiB, another copy leaves too little
 
 
 async def test_work_ends_with_its_client() -> None:

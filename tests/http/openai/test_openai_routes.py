@@ -320,6 +320,13 @@ async def test_vectors_scores_and_ranks(client: openai.AsyncOpenAI, batcher: Bat
     assert counted.json()["input_tokens"] > 50_000
     text = (await http.post("/detokenize", json={"tokens": tokens})).json()["prompt"]
     assert text == await batcher.detokenize(tokens)
+    for most in (2**17, 2**17 + 1, 2**18):
+        found = await http.post("/detokenize", json={"tokens": [70] * most})
+        if most == 2**17:
+            assert len(found.json()["prompt"]) == most
+            continue
+        assert (found.status_code, found.json()["error"]["param"]) == (400, "tokens")
+        assert "one call takes at most 131072: divide" in found.json()["error"]["message"]
     metrics = await http.get("/metrics")
     assert "pybatcher:" in metrics.text
     await http.aclose()
@@ -342,11 +349,15 @@ async def test_errors_are_of_the_clients_own_classes(client: openai.AsyncOpenAI)
         ({"temperature": -1}, openai.BadRequestError, "temperature"),
         ({"messages": []}, openai.BadRequestError, "messages"),
         ({"tools": [{"type": "function"}]}, openai.BadRequestError, "tools[0].name"),
+        ({"tools": [{**ADD, "type": "x"}]}, openai.BadRequestError, "tools[0].type"),
+        ({"tools": [{"type": "function", "function": {"name": "add", "parameters": {"type": 5}}}]},
+         openai.BadRequestError, "tools[0].function.parameters.type"),
         ({"response_format": {"type": "xml"}}, openai.BadRequestError, "response_format"),
-        ({"tools": [ADD, ODD], "tool_choice": "required"}, openai.BadRequestError, "tools[1]"),
+        ({"tools": [ADD, ODD], "tool_choice": "required"}, openai.BadRequestError,
+         "tools[1].function"),
         ({"messages": [{"role": "user", "content": "x" * 10**6}]}, openai.BadRequestError, None),
         ({"extra_body": {"timeout": 1e-9}}, None, None),  # no field of the API
-    ):
+    ):  # fmt: skip
         asked: Any = {"model": MODEL, "messages": ASK, "max_tokens": 2} | changes
         for stream in (False, True):
             if kind is None:

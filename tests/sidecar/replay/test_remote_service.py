@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from pybatcher.calls.completion import Piece
 from pybatcher.calls.questions import (
     AddPrefix,
     Detokenize,
+    EmbedTexts,
     ListPrefixes,
     RemovePrefix,
     ScoreContinuations,
@@ -23,6 +25,7 @@ from pybatcher.errors import (
     ConnectionLostError,
     DeadlineExceededError,
     InvalidRequestError,
+    RequestTooLongError,
 )
 from pybatcher.sidecar.protocol.wire import event_to_wire
 from pybatcher.sidecar.replay.remote_service import RemoteService
@@ -344,3 +347,46 @@ async def test_what_is_added_or_removed_while_another_takes_over_is_so_there_too
     new.lose(after.link_lost)
     again = [params[-1]["name"] for _, params in made(after).sent.values()]
     assert again == ["kept", "of the new one"]
+
+
+class Uncopied(list[int]):
+    """Token ids that fail when they are read."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("question", "field"),
+    [
+        (Detokenize(token_ids=Uncopied([1] * 2**19)), "token_ids"),
+        (EmbedTexts(texts=["a", Uncopied([1] * 2**19)]), "texts[1]"),
+        (ScoreContinuations(prompt="a", continuations=[Uncopied([1] * 2**19)]), "continuations[0]"),
+        (AddPrefix(prefix=Uncopied([1] * 2**19)), "prefix"),
+        (None, "prompt"),
+    ],
+)
+async def test_too_many_token_ids_are_refused_before_they_are_copied(
+    question: Any, field: str
+) -> None:
+    """With a longer context, which the other end is asked for, they are sent."""
+    for length, is_refused in ((2**12, True), (2**20, False)):
+        remote = a_relay()
+        link = made(remote)
+        call = a_call() if question is None else None
+        if call is not None:
+            call = replace(call, content=Uncopied([1] * 2**19))
+        asked = remote.submit(call, Reply()) if call is not None else remote.ask(question)
+        asking = asyncio.ensure_future(asked)
+        await turn()
+        (hello,) = link.in_flight
+        assert link.sent[hello][0] == "hello"
+        link.end(hello, {"limits": {"max_sequence_length": length}})
+        error = RequestTooLongError if is_refused else AssertionError
+        with pytest.raises((error, InvalidRequestError)) as raised:
+            await asking
+        if is_refused:
+            assert raised.value.field == field  # type: ignore[attr-defined]
+            assert str(raised.value).startswith(f"{field} has 524288 token ids; one call takes")
+        else:
+            assert not isinstance(raised.value, RequestTooLongError)
