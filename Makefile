@@ -47,7 +47,8 @@ APT_INSTALL := [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get u
 
 .PHONY: help build environment demo test check format native native-tiles native-aarch64 native-aarch64-quick \
     native-windows aarch64-tools sanitize sanitize-kernels emulated gpu-kit \
-    test-clients test-emulated test-llamacpp test-lm-eval test-page test-ray test-ray-quick test-schemas \
+    test-clients test-emulated test-llamacpp test-lm-eval test-page test-ray test-ray-quick \
+    test-schemas test-types \
     docs-site test-python test-real test-slow test-templates test-without-torch python-headers \
     test-vocabularies wheel wheels sdist lint-release bench bench-tools \
     rivals rival-llamacpp rival-llama-server rival-openvino rival-vllm aiperf chromium screenshots clean
@@ -74,6 +75,7 @@ help:
 	@echo "make test-llamacpp  compare with llama.cpp on GGUF files that it makes; builds it in minutes"
 	@echo "make test-ray  test replicas on a real Ray, installed in build/ray: half a gigabyte; test-ray-quick"
 	@echo "make test-schemas  run the JSON-Schema-Test-Suite, downloaded by pip, through json_schema"
+	@echo "make test-types  let pyright find the mistakes of programs; installs it with a Node.js"
 	@echo "make test-page   test the web page in a real Chromium, which root installs from Debian if it is missing"
 	@echo "make test-lm-eval  install lm-evaluation-harness and run it against pybatcher serve --http"
 	@echo "make gpu-kit   build the kit of 'python -m bench.gpu_check' for a machine with a GPU; needs nvcc"
@@ -330,6 +332,17 @@ test-ray-quick:
 test-schemas: $(VENV)/.core $(VENV)/.test
 	$(BIN)/python -m tools.schema_suite
 	PYBATCHER_TEST_SUITES=schemas PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest tests/suites -s $(ARGS)
+
+# Installs pyright with the Node.js of a wheel in build/pyright.
+PYRIGHT := build/pyright
+$(PYRIGHT)/.installed: | $(BIN)/python
+	$(PYTHON) -m venv $(PYRIGHT)
+	$(PYRIGHT)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile 'pyright[nodejs]==1.1.414'
+	@touch $@
+
+test-types: $(PYRIGHT)/.installed $(VENV)/.core $(VENV)/.test
+	PYBATCHER_TEST_SUITES=types PYBATCHER_PYRIGHT=$(CURDIR)/$(PYRIGHT)/bin/pyright PYTHONDONTWRITEBYTECODE= \
+	    $(BIN)/python -m pytest tests/suites $(ARGS)
 
 # Tests the page in a real Chromium: one on the path, the one of PYBATCHER_CHROMIUM, or Debian's, which
 # root installs. Its driver is installed from a package index into a separate folder.

@@ -34,6 +34,7 @@ from pybatcher.testing.checkpoints import make_checkpoint
 PAGES = ["README.md", "CONTRIBUTING.md", "examples/README.md"]
 FILES = [*(ROOT / page for page in PAGES), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCKS = [b for file in FILES for b in blocks_of(file) if b.language != DIAGRAM]
+NOT_INSTALLED = {"django", "flask"}
 
 # -- what a block may use without making it -------------------------------------------------------
 
@@ -49,7 +50,6 @@ SERVED: dict[str, Callable[[], Any]] = {  # started before the block and closed 
     "client": pybatcher.Client,  # of a sidecar at its default socket
 }
 ENCODER = "path/to/encoder"
-NOT_INSTALLED = {"django", "flask"}
 MODELS = ["path/to/model", "path/to/another"]  # folders; both are the model that ships inside
 
 
@@ -94,7 +94,12 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return runner(monkeypatch, capsys)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def marks(block: Block) -> list[pytest.MarkDecorator]:
+    """A type checker reads all of pybatcher again after a change of it."""
+    return [pytest.mark.slow] if any(name in block.text for name in NOT_INSTALLED) else []
+
+
+@pytest.mark.parametrize("block", [pytest.param(b, id=str(b), marks=marks(b)) for b in BLOCKS])
 def test_a_block(block: Block, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     if ENCODER in block.text:
         make_checkpoint(folder / ENCODER, "bert")

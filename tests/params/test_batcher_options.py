@@ -8,6 +8,7 @@ from typing import get_type_hints
 
 import pytest
 from type_check import type_errors
+from typed_programs import OPTIONS
 
 import pybatcher
 from pybatcher import Batcher, BlockingBatcher, EngineConfig, SchedulerConfig, SupervisionConfig
@@ -56,33 +57,10 @@ def test_dir_lists_public_names_only() -> None:
     assert all(hasattr(pybatcher, name) for name in dir(pybatcher))
 
 
-PROGRAM = """\
-from pybatcher import Batcher, BlockingBatcher, Engine, EngineConfig
-from pybatcher.ray import deployment
-from pybatcher.testing import fake_batcher
-Batcher("m", n_ctx="auto", dtype="int8", step_timeout=None, system_prompt="s")
-BlockingBatcher(n_parallel=4, on_failure=print)
-deployment(n_ctx=512, system_prompt="s")
-Batcher(n_ctxx=5)
-Batcher(n_ctx=5.5)
-Batcher.from_torch(None, n_ctxx=5)
-BlockingBatcher(n_ctxx=5)
-BlockingBatcher.from_torch(None, temperature=1.0)
-fake_batcher(n_paralel=5)
-deployment(n_ctxx=5)
-Batcher(dtype="int7")
-Batcher(kv_dtype="q8_0")
-Batcher(device="gpu")
-Batcher(victim_policy="oldest")
-Batcher(block_size=48)
-Engine.load(dtype="int7")
-EngineConfig(device="cuda", block_size=64, dtype="q4_k_m")
-"""
-
-
 @pytest.mark.slow
-def test_type_checkers_find_mistakes() -> None:
-    told = type_errors(PROGRAM)
-    assert [one.split(":")[0] for one in told] == [str(line) for line in range(7, 20)]
+def test_mypy_finds_mistakes() -> None:
+    program, wrong = OPTIONS
+    told = type_errors(program)
+    assert [int(one.split(":")[0]) for one in told] == wrong
     assert 'Unexpected keyword argument "n_ctxx" for "Batcher"' in told[0]
     assert 'Argument "n_ctx" to "Batcher" has incompatible type "float"' in told[1]

@@ -1,4 +1,4 @@
-"""The JSON-Schema-Test-Suite: `make test-schemas` fetches it and runs these tests.
+"""The JSON-Schema-Test-Suite (`make test-schemas`) and pyright (`make test-types`).
 
 They need what only a registry has, so `make test` does not collect them.
 """
@@ -7,5 +7,7 @@ from __future__ import annotations
 
 import os
 
-if os.environ.get("PYBATCHER_TEST_SUITES") != "schemas":
-    collect_ignore_glob = ["test_*.py"]
+_FILES = {"schemas": "test_schema_suite.py", "types": "test_pyright.py"}
+collect_ignore = [
+    file for suite, file in _FILES.items() if os.environ.get("PYBATCHER_TEST_SUITES") != suite
+]
