@@ -9,9 +9,17 @@ import pytest
 from doc_blocks import anchors, links_of
 
 from tools.docs import pages
-from tools.docs.pages import ROOT, linked_files, navigation, page_of, rewritten, write_pages
+from tools.docs.pages import (
+    ROOT,
+    linked_files,
+    navigation,
+    page_of,
+    rewritten,
+    with_names,
+    write_pages,
+)
 
-REFERENCE = {"Some names": "# Some names\n\n## Thing\n"}
+REFERENCE = {"Some names": "# Some names\n\n## Thing\n\nSee `Thing`\n"}
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +90,17 @@ def test_pipes_in_the_code_of_a_table_have_no_backslash() -> None:
     text = rewritten(ROOT / "docs" / "options.md")
     assert "`<|im_end|>`" in text
     assert "\\|" not in text
+
+
+def test_classes_are_linked_to_the_reference(site: Path) -> None:
+    names = {"Thing": "reference/some-names.md#thing"}
+    rest = "[`Thing`](a.md) `Thing()` `Other`\n```text\n`Thing`\n```\n"
+    place = "../reference/some-names.md#thing"
+    assert with_names(f"# `Thing`\n`Thing`, `pybatcher.Thing` {rest}", "adr/page.md", names) == (
+        f"# `Thing`\n[`Thing`]({place}), [`pybatcher.Thing`]({place}) {rest}"
+    )
+    own = (site / "reference" / "some-names.md").read_text()
+    assert own.endswith("See [`Thing`](some-names.md#thing)\n")
 
 
 def test_a_file_outside_of_the_checkout_is_no_page(

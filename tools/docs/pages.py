@@ -14,7 +14,16 @@ from os.path import relpath
 from pathlib import Path
 from urllib.parse import unquote
 
-__all__ = ["ROOT", "Section", "linked_files", "navigation", "rewritten", "write_pages"]
+__all__ = [
+    "ROOT",
+    "Section",
+    "linked_files",
+    "navigation",
+    "page_of",
+    "rewritten",
+    "with_names",
+    "write_pages",
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -26,6 +35,11 @@ _LINK_OR_CODE = re.compile(
     r"|^ *```.*?^ *```$|`[^`\n]*`",
     re.MULTILINE | re.DOTALL,
 )
+_CLASS_OR_OTHER = re.compile(
+    r"`(?:pybatcher\.)?(?P<name>[A-Z]\w+)`"
+    r"|^#[^\n]*|^ *```.*?^ *```$|!?\[[^\n]*?\]\([^)\s]+\)|`[^`\n]*`",
+    re.MULTILINE | re.DOTALL,
+)
 _PIPE_IN_CODE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 _LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".mjs": "javascript"}
 _NOT_SHOWN = {"__pycache__", "node_modules"}
@@ -34,6 +48,11 @@ _NOT_SHOWN = {"__pycache__", "node_modules"}
 def write_pages(folder: Path, reference: Mapping[str, str]) -> None:
     """Write all pages of the site into an empty or new folder. reference: texts by title."""
     shutil.rmtree(folder, ignore_errors=True)
+    names = {
+        name: f"{REFERENCE}/{reference_file(title)}#{name.lower()}"
+        for title, text in reference.items()
+        for name in re.findall(r"^## (\w+)$", text, re.MULTILINE)
+    }
     for file in sorted(DOCS.rglob("*")):
         if file.is_file() and file.suffix != ".md":
             _copy(file, folder)
@@ -48,14 +67,14 @@ def write_pages(folder: Path, reference: Mapping[str, str]) -> None:
             continue
         target = folder / page_of(file)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(_page(file))
+        target.write_text(with_names(_page(file), page_of(file), names))
         if file.suffix == ".md":
             todo += linked_files(file)
     shutil.copyfile(Path(__file__).with_name("extra.css"), folder / "extra.css")
     for title, text in reference.items():
         target = folder / REFERENCE / reference_file(title)
         target.parent.mkdir(exist_ok=True)
-        target.write_text(text)
+        target.write_text(with_names(text, f"{REFERENCE}/{reference_file(title)}", names))
 
 
 def navigation(reference: Mapping[str, str]) -> list[dict[str, str] | Section]:
@@ -114,6 +133,20 @@ def rewritten(file: Path) -> str:
     text = _LINK_OR_CODE.sub(replace, file.read_text())
     # GitHub wants a backslash before a pipe in a table, also in code; Python-Markdown shows it.
     return _PIPE_IN_CODE.sub(lambda found: found[0].replace("\\|", "|"), text)
+
+
+def with_names(text: str, page: str, names: Mapping[str, str]) -> str:
+    """Return the text of a page with links from classes in code to their places in the reference.
+
+    names: page and anchor by the name of a class. Headings, links and blocks stay as they are.
+    """
+    here = (Path("/") / page).parent
+
+    def replace(found: re.Match[str]) -> str:
+        place = names.get(found["name"] or "")
+        return f"[{found[0]}]({relpath(Path('/') / place, here)})" if place else found[0]
+
+    return _CLASS_OR_OTHER.sub(replace, text)
 
 
 def _resolved(file: Path, target: str) -> Path | None:
