@@ -11,13 +11,14 @@ Program = tuple[str, list[int]]
 
 OPTIONS: Program = (
     """\
-from pybatcher import Batcher, BlockingBatcher, Engine, EngineConfig
+from pybatcher import Batcher, BlockingBatcher, BlockingClient, Engine, EngineConfig
 from pybatcher.ray import deployment
 from pybatcher.testing import fake_batcher
 Batcher("m", n_ctx="auto", dtype="int8", step_timeout=None, system_prompt="s")
 BlockingBatcher(n_parallel=4, on_failure=print)
 deployment(n_ctx=512, system_prompt="s")
 EngineConfig(device="cuda", block_size=64, dtype="q4_k_m")
+BlockingClient().reload(model="m", n_ctx=512, system_prompt=None)
 Batcher(n_ctxx=5)
 Batcher(n_ctx=5.5)
 Batcher.from_torch(None, n_ctxx=5)
@@ -31,8 +32,10 @@ Batcher(device="gpu")
 Batcher(victim_policy="oldest")
 Batcher(block_size=48)
 Engine.load(dtype="int7")
+BlockingClient().reload(n_ctxx=5)
+BlockingClient().reload(kv_dtype="q8_0")
 """,
-    list(range(8, 21)),
+    list(range(9, 24)),
 )
 
 _SURFACES = {

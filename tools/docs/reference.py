@@ -12,6 +12,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from itertools import pairwise
 from types import ModuleType
 from typing import Any, get_origin, get_type_hints, is_typeddict
@@ -43,9 +44,10 @@ _MODULES: Mapping[str, ModuleType] = {
     "pybatcher.ray": pybatcher.ray,
 }
 _KEYWORDS = "Keywords of calls"
+_MODULES_OF_OPTIONS = ("pybatcher.sidecar.client.client", "pybatcher.ray.deployment")
 _KINDS: Mapping[str, Any] = {
     name: kind
-    for module in (call_options, batcher_options, sys.modules["pybatcher.ray.deployment"])
+    for module in (call_options, batcher_options, *map(import_module, _MODULES_OF_OPTIONS))
     for name, kind in vars(module).items()
     if is_typeddict(kind)
 }

@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from typing_extensions import override
+from typing_extensions import Unpack, override
 
 from ...calls.prefix_info import Prefixes
 from ...calls.statistics import Health
 from ...calls.threads.calls import BlockingCalls
 from ..protocol.sidecar_statistics import SidecarStatistics
-from .client import Client
+from .client import Client, ReloadOptions
 
 __all__ = ["BlockingClient"]
 
@@ -52,7 +52,7 @@ class BlockingClient(BlockingCalls[Client]):
         own = self._batcher.own_health()
         return self._running_thread().call(self._batcher.health()) if own.ok else own
 
-    def reload(self, **changes: Any) -> dict[str, Any]:
+    def reload(self, **changes: Unpack[ReloadOptions]) -> dict[str, Any]:
         """Have the sidecar open another model, or the same with other options.
 
         Arguments, result and errors are those of `Client.reload`.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from typing_extensions import override
+from typing_extensions import Unpack, override
 
 from ...calls.any_batcher import AnyBatcher
 from ...calls.prefix_info import Prefixes
@@ -18,19 +18,27 @@ from ...calls.questions import ListPrefixes, ReadHealth, ReadStatistics, Reload
 from ...calls.statistics import Health
 from ...calls.telemetry import Handler, Telemetry
 from ...errors.checks import OPTION
+from ...params.batcher_options import BatcherOptions
 from ...params.config import bad_value, check_path
 from ..protocol.address import default_socket_path
 from ..protocol.sidecar_statistics import SidecarStatistics
 from ..replay.remote_service import attach_and_watch
 from .client_service import ClientService
 
-__all__ = ["Client"]
+__all__ = ["Client", "ReloadOptions"]
 
 _CONNECT_TIMEOUT = 10.0
 _ABSENT_TIMEOUT = 1.0
 """Seconds that `start` waits for a socket that no process listens on, until a sidecar starts."""
 
 _LONGEST_PATH = 107  # bytes of a unix socket's address
+
+
+class ReloadOptions(BatcherOptions, total=False):
+    """The keywords of `reload`: another model or system prompt, and the options of a batcher."""
+
+    model: str
+    system_prompt: str | None
 
 
 class Client(AnyBatcher):
@@ -124,7 +132,7 @@ class Client(AnyBatcher):
             return Health("new", "the client was not started")
         return Health("ready", "the client was started")
 
-    async def reload(self, **changes: Any) -> dict[str, Any]:
+    async def reload(self, **changes: Unpack[ReloadOptions]) -> dict[str, Any]:
         """Have the sidecar open another model, or the same with other options.
 
         changes: `model`, `system_prompt` and options of a `Batcher`, by name; all others stay
