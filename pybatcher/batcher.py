@@ -231,9 +231,10 @@ class BlockingBatcher(BlockingCalls[Batcher]):
         with BlockingBatcher("path/to/model") as batcher:
             answer = batcher.generate("Once upon a time", max_tokens=64)
 
-    Threads that call it at the same time share forward passes. A call that is interrupted (Ctrl-C)
-    cancels its request. Without a `close`, the batcher is closed, without draining, when it is
-    garbage-collected or the interpreter exits. Arguments and errors are those of `Batcher`.
+    The first call starts it, if it was not started by `with` or `start`. Threads that call it at
+    the same time share forward passes. A call that is interrupted (Ctrl-C) cancels its request.
+    Without a `close`, the batcher is closed, without draining, when it is garbage-collected or the
+    interpreter exits. Arguments and errors are those of `Batcher`.
     """
 
     _own_name = "batcher"

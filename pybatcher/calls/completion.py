@@ -218,6 +218,20 @@ class Completion(Generic[T]):
         """All `n` outputs, this one first."""
         return (self, *self.other_choices)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, and those of all choices, as a dict that `json.dumps` takes.
+
+            line = json.dumps(completion.to_dict())
+
+        Fields that have their default (None, or empty) are left out. So is `parsed`, whose value
+        `text` has as JSON.
+        """
+        own = fields(self)[:-1]  # all but the parser
+        values = {one.name: getattr(self, one.name) for one in own}
+        return {
+            one.name: _plain(values[one.name]) for one in own if values[one.name] != one.default
+        }
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the parsed value instead of its parser, whose type may be local to a function."""
         values = [getattr(self, one.name) for one in fields(self)[:-1]]
@@ -244,6 +258,17 @@ class _Known:
 
     def __call__(self, text: str) -> object:
         return self.value
+
+
+def _plain(value: Any) -> Any:
+    """Return a copy of a field's value as dicts, lists, texts, numbers and None."""
+    if isinstance(value, Completion):
+        return value.to_dict()
+    if isinstance(value, (Usage, Timeline, TokenLogprob, ToolCall)):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 _SHOWN = 40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -22,8 +22,16 @@ __all__ = ["ClosablePieces", "Stream", "next_piece"]
 T = TypeVar("T", default=Any)
 
 
-class ClosablePieces(AsyncIterator[Piece]):
-    """Pieces that are read with `async for` and can be closed before their end."""
+class ClosablePieces(AsyncIterator[Piece], Generic[T]):
+    """Pieces that are read with `async for` and can be closed before their end.
+
+    `await stream` reads the pieces that are left and returns the whole output.
+    """
+
+    @property
+    @abstractmethod
+    def completion(self) -> Completion[T] | None:
+        """The whole output; None before its end."""
 
     @abstractmethod
     def close(self) -> None:
@@ -37,6 +45,24 @@ class ClosablePieces(AsyncIterator[Piece]):
     def __aiter__(self) -> Self:
         return self
 
+    def __await__(self) -> Generator[Any, Any, Completion[T]]:
+        return self._drained().__await__()
+
+    async def _drained(self) -> Completion[T]:
+        """Read the pieces that are left, and return the whole output.
+
+        Raises the errors of the pieces, and InvalidRequestError for a stream that was closed, or
+        that failed, before its end.
+        """
+        async for _ in self:
+            pass
+        if self.completion is None:
+            raise InvalidRequestError(
+                "this stream was closed, or failed, before its end, so that it has no completion; "
+                "begin another"
+            )
+        return self.completion
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -49,8 +75,8 @@ class ClosablePieces(AsyncIterator[Piece]):
         self.close()
 
 
-class Stream(ClosablePieces, Generic[T]):
-    """An output as it comes: `async for piece in stream`.
+class Stream(ClosablePieces[T]):
+    """An output as it comes: `async for piece in stream`; `await stream` reads what is left.
 
     Reading the first piece submits the request. The request is cancelled, and its KV freed, when
     the stream is closed (`aclose`, or the end of `async with`), when the task that waits for a
@@ -76,8 +102,8 @@ class Stream(ClosablePieces, Generic[T]):
         self._loop: asyncio.AbstractEventLoop | None = None  # of the first piece
 
     @property
+    @override
     def completion(self) -> Completion[T] | None:
-        """The whole output; None before its end."""
         return self._reply.completion
 
     def ready(self) -> list[Piece]:

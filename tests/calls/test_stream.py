@@ -305,3 +305,44 @@ async def test_a_stream_that_another_loop_reads_on_is_an_error() -> None:
             await asyncio.to_thread(read_on)
         rest = [piece async for piece in stream]
         assert len([first, *rest]) == 4
+
+
+async def test_awaiting_a_stream_reads_what_is_left() -> None:
+    async with fake_batcher() as batcher:
+        whole = await batcher.generate(PROMPT, max_tokens=9)
+        stream = batcher.stream(PROMPT, max_tokens=9)
+        assert (await stream).token_ids == whole.token_ids
+        assert await stream is await stream, "the end is the end, however often it is awaited"
+        begun = batcher.stream(PROMPT, max_tokens=9)
+        first = await anext(begun)
+        assert (await begun).text == whole.text
+        assert first.token_ids == whole.token_ids[:1]
+        gathered = await asyncio.gather(*(batcher.stream(PROMPT, max_tokens=9) for _ in range(3)))
+        assert {one.token_ids for one in gathered} == {whole.token_ids}
+
+
+async def test_awaiting_a_stream_raises_its_error() -> None:
+    async with fake_batcher(FakeEngine(step_delay=0.001)) as batcher:
+        refused = batcher.stream(PROMPT, max_tokens=0)
+        with pytest.raises(InvalidRequestError, match="max_tokens"):
+            await refused
+        closed = batcher.stream(PROMPT, **LONG)
+        await anext(closed)
+        closed.close()
+        for stream in (refused, closed):
+            with pytest.raises(InvalidRequestError, match="begin another"):
+                await stream
+
+
+async def test_who_awaits_a_stream_and_is_cancelled_cancels_the_request() -> None:
+    async with fake_batcher(FakeEngine(step_delay=0.001)) as batcher:
+
+        async def ask() -> None:
+            await batcher.stream(PROMPT, **LONG)
+
+        asking = asyncio.create_task(ask())
+        await until(lambda: batcher.statistics().running == 1)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await until(lambda: batcher.statistics().cancelled == 1)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, ove
 
 from typing_extensions import Unpack
 
-from ...errors import BatcherClosedError
 from ...params import SamplingParams
 from ..any_batcher import AnyBatcher
 from ..call import Messages, Prompt, Prompts
@@ -257,9 +256,10 @@ class ThreadsafeBatcher:
 class BlockingCalls(ABC, Generic[B]):
     """Base of batchers with an event loop and a thread of their own. Methods wait and return.
 
-    Calls of several threads are served at the same time. A call that is interrupted (Ctrl-C)
-    cancels its request. Without a `close`, the batcher is closed, without draining, when it is
-    garbage-collected or the interpreter exits.
+    The first call starts the batcher, unless `start` or `with` has. Calls of several threads are
+    served at the same time. A call that is interrupted (Ctrl-C) cancels its request. Without a
+    `close`, the batcher is closed, without draining, when it is garbage-collected or the
+    interpreter exits.
     """
 
     _own_name: ClassVar[str]
@@ -278,6 +278,7 @@ class BlockingCalls(ABC, Generic[B]):
         self._batcher = batcher
         self._starting = threading.Lock()
         self._thread: LoopThread | None = None
+        self._has_started = False
         self._abandon: weakref.finalize[..., BlockingCalls[B]] | None = None
 
     def start(self) -> None:
@@ -291,6 +292,7 @@ class BlockingCalls(ABC, Generic[B]):
         except BaseException:
             self.close(drain=False)
             raise
+        self._has_started = True
 
     def close(self, drain: bool = True, timeout: float | None = None) -> None:
         """Finish or fail the requests in flight (`AnyBatcher.close`), and end the thread.
@@ -524,12 +526,13 @@ class BlockingCalls(ABC, Generic[B]):
         return f"<{type(self).__name__} over {self._batcher!r}>"
 
     def _running_thread(self) -> LoopThread:
-        """Return the thread of the event loop. Raises BatcherClosedError before `start`."""
-        if self._thread is None:
-            name = self._own_name
-            raise BatcherClosedError(
-                f"the {name} was not started; use `with {name}` or `{name}.start()`"
-            )
+        """Return the thread of the event loop; start the batcher if nobody has.
+
+        Raises the errors of `start`.
+        """
+        if not self._has_started:
+            self.start()
+        assert self._thread is not None
         return self._thread
 
 

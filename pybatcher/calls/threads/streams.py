@@ -75,8 +75,8 @@ class BlockingStream(_ThreadPieces[T]):
         self._thread.call_soon(self._stream.close)
 
 
-class ThreadsafeStream(ClosablePieces, _ThreadPieces[T]):
-    """A `Stream` that is read in another loop (`async for`) or in a thread (`for`).
+class ThreadsafeStream(_ThreadPieces[T], ClosablePieces[T]):
+    """A `Stream` that is read in another loop (`async for`, `await`) or in a thread (`for`).
 
     `for` on the batcher's own loop would deadlock, so it raises InvalidRequestError.
     """

@@ -23,9 +23,10 @@ class BlockingClient(BlockingCalls[Client]):
         with BlockingClient("/run/user/1000/pybatcher.sock") as client:
             answer = client.generate("Once upon a time", max_tokens=64)
 
-    Calls of several threads are served at the same time. A call that is interrupted (Ctrl-C)
-    cancels its request. Without a `close`, the client is closed, without draining, when it is
-    garbage-collected or the interpreter exits. Arguments and errors are those of `Client`.
+    The first call starts it, if it was not started by `with` or `start`. Calls of several threads
+    are served at the same time. A call that is interrupted (Ctrl-C) cancels its request. Without a
+    `close`, the client is closed, without draining, when it is garbage-collected or the interpreter
+    exits. Arguments and errors are those of `Client`.
     """
 
     _own_name = "client"

@@ -106,8 +106,7 @@ def test_ctrl_c_cancels_the_request() -> None:
 
 def test_life() -> None:
     batcher = blocking()
-    with pytest.raises(BatcherClosedError, match="not started"):
-        batcher.generate(PROMPT)
+    assert batcher.health().status == "new"
     batcher.close()
     batcher.start()
     batcher.start()
@@ -116,6 +115,57 @@ def test_life() -> None:
     for call in (batcher.generate, batcher.stream):
         with pytest.raises(BatcherClosedError, match="closed"):
             list(call(PROMPT))
+
+
+def test_the_first_call_starts_it() -> None:
+    started = blocking()
+    with started:
+        expected = started.generate(PROMPT, max_tokens=5)
+    for call in (
+        lambda one: one.generate(PROMPT, max_tokens=5),
+        lambda one: one.model_info(),
+        lambda one: list(one.stream(PROMPT, max_tokens=5)),
+        lambda one: one.tokenize(PROMPT),
+    ):
+        batcher = blocking()
+        call(batcher)
+        assert batcher.health().ok
+        with batcher:
+            assert batcher.generate(PROMPT, max_tokens=5).token_ids == expected.token_ids
+        with pytest.raises(BatcherClosedError, match="closed"):
+            batcher.generate(PROMPT)
+
+
+def test_threads_whose_calls_come_first_share_one_start() -> None:
+    engine = FakeEngine(n_parallel=16)
+    batcher = blocking(engine, batch_size=16, batch_timeout=PATIENCE)
+    with ThreadPoolExecutor(16) as pool:
+        made = list(pool.map(lambda i: batcher.generate(f"prompt {i:02}", max_tokens=1), range(16)))
+    assert len(made) == 16
+    assert [len(plan.entries) for plan in engine.plans] == [16]
+    batcher.close()
+
+
+def test_a_first_call_that_cannot_start_it_says_why() -> None:
+    batcher = blocking(FakeEngine(n_ctx=64), system_prompt="x" * 100)
+    with pytest.raises(ValueError, match="system_prompt"):
+        batcher.generate(PROMPT)
+    with pytest.raises(BatcherClosedError, match="make another"):
+        batcher.generate(PROMPT)
+    assert not [t for t in threading.enumerate() if t.name == "pybatcher-loop"]
+
+
+def test_a_program_that_closes_nothing_ends() -> None:
+    code = """
+from pybatcher import BlockingBatcher
+
+batcher = BlockingBatcher()
+print(len(batcher.generate("Once upon a time", max_tokens=3).token_ids))
+stream = batcher.stream("Once upon a time", max_tokens=2000, ignore_eos=True)
+print(len(next(stream).token_ids))
+"""
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (made.returncode, made.stdout.split(), made.stderr) == (0, ["3", "1"], "")
 
 
 def test_a_start_that_fails_leaves_no_thread() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from batcher_helpers import PATIENCE, until
 
-from pybatcher import BatcherClosedError, BlockingBatcher, InvalidRequestError, Piece
+from pybatcher import BatcherClosedError, BlockingBatcher, Completion, InvalidRequestError, Piece
 from pybatcher.calls.threads.streams import ThreadsafeStream
 from pybatcher.testing import FakeEngine, fake_batcher
 
@@ -77,7 +77,12 @@ async def test_another_loop_reads_a_stream() -> None:
                 assert (await anext(chat)).token_ids
             return pieces, stream.completion
 
+        async def elsewhere_at_once() -> Completion:
+            return await batcher.threadsafe.stream(PROMPT, max_tokens=9)
+
         pieces, streamed = await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
+        at_once = await asyncio.to_thread(lambda: asyncio.run(elsewhere_at_once()))
+        assert at_once.token_ids == streamed.token_ids
         here = await batcher.generate(PROMPT, max_tokens=9)
         assert streamed.token_ids == here.token_ids
         assert "".join(map(str, pieces)) == here.text
