@@ -4,34 +4,24 @@
     uvicorn --app-dir examples fastapi_app:app
     curl -N localhost:8000/stream --json '{"prompt": "Once upon a time", "max_tokens": 64}'
 
-All requests share the batch. Who hangs up costs nothing more: the request is cancelled. To have
+All requests share the batch. A request is cancelled when its client disconnects. To have
 several processes (`--workers`) share one model, put a `pybatcher.Client` where the Batcher is.
 """
 
 from __future__ import annotations
 
-import asyncio
-import math
 import os
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel
 
 import pybatcher
-
-T = TypeVar("T")
-
-# The status that an error's type stands for; of all others it is 503.
-STATUS: dict[type[pybatcher.PybatcherError], int] = {
-    pybatcher.InvalidRequestError: 422,
-    pybatcher.QueueFullError: 429,
-    pybatcher.DeadlineExceededError: 504,
-}
+from pybatcher.web import ClientGoneError, http_headers, http_status, text_stream, unless_gone
 
 
 @asynccontextmanager
@@ -68,57 +58,24 @@ class Asked(BaseModel, extra="allow"):
 
 
 @app.exception_handler(pybatcher.PybatcherError)
-async def refuse(request: Request, error: pybatcher.PybatcherError) -> JSONResponse:
-    """Typed errors become statuses, with a word on when to come back."""
-    status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 503)
-    headers = {}
-    if isinstance(error, pybatcher.QueueFullError):
-        headers["Retry-After"] = str(math.ceil(error.retry_after))
-    return JSONResponse({"error": str(error)}, status, headers)
+@app.exception_handler(ClientGoneError)
+async def refuse(request: Request, error: Exception) -> JSONResponse:
+    """Typed errors become statuses, with the time of a retry."""
+    return JSONResponse({"error": str(error)}, http_status(error), http_headers(error))
 
 
 @app.post("/generate")
 async def generate(asked: Asked, request: Request, batcher: OneBatcher) -> dict[str, Any]:
-    """The whole answer."""
+    """The whole answer: text, token ids, finish_reason, usage and times."""
     completion = await unless_gone(request, batcher.generate(**asked.arguments()))
-    return {
-        "text": completion.text,
-        "finish_reason": completion.finish_reason,
-        "usage": asdict(completion.usage),
-    }
+    return completion.to_dict()
 
 
 @app.post("/stream")
 async def stream(asked: Asked, request: Request, batcher: OneBatcher) -> StreamingResponse:
-    """The answer as it comes, as plain text."""
-    pieces = batcher.stream(**asked.arguments())
-    # The status goes out first: so a request that is refused has to be found out before it.
-    first = await unless_gone(request, anext(pieces))
-
-    async def texts() -> AsyncIterator[str]:
-        async with pieces:
-            yield first.text
-            async for piece in pieces:
-                yield piece.text
-
-    return StreamingResponse(texts(), media_type="text/plain; charset=utf-8")
-
-
-async def unless_gone(request: Request, work: Awaitable[T]) -> T:
-    """What the work gives. It is cancelled where the client hangs up before.
-
-    A streaming response sees to that by itself, as soon as it is under way.
-    """
-    working = asyncio.ensure_future(work)
-    hung_up = asyncio.ensure_future(request.receive())  # the body was read: nothing else comes
-    try:
-        await asyncio.wait({working, hung_up}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise HTTPException(499, "the client has hung up")
-        return working.result()
-    finally:
-        working.cancel()
-        hung_up.cancel()
+    """The answer as it comes, as plain text. Errors before its first piece have a status."""
+    texts = await unless_gone(request, text_stream(batcher.stream(**asked.arguments())))
+    return StreamingResponse(texts, media_type="text/plain; charset=utf-8")
 
 
 @app.get("/health")

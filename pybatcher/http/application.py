@@ -14,9 +14,9 @@ from starlette.routing import Route
 
 from ..calls.any_batcher import AnyBatcher
 from ..errors import ConfigError, PybatcherError
+from ..web import ClientGoneError
 from .anthropic import messages_routes
 from .base.body_room import BodyRoom
-from .base.connection import ClientGoneError
 from .base.context import Context
 from .base.http_error import HttpError, http_error, internal_error, refusal
 from .base.model_list import ModelList

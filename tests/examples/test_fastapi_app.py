@@ -87,11 +87,11 @@ def test_a_stream_comes_in_pieces(http: httpx.Client, story: str) -> None:
         ({"params": {}}, "params is {}"),
     ],
 )
-def test_a_bad_value_is_422(
+def test_a_bad_value_is_400(
     http: httpx.Client, path: str, wrong: dict[str, Any], complaint: str
 ) -> None:
     response = http.post(path, json={"prompt": STORY, **wrong})
-    assert response.status_code == 422
+    assert response.status_code == 400
     assert complaint in response.json()["error"]
 
 
@@ -173,9 +173,9 @@ def module(examples: Path) -> ModuleType:
     ("error", "status", "headers"),
     [
         (pybatcher.QueueFullError("full", 2.25), 429, {"retry-after": "3"}),
-        (pybatcher.RequestTooLongError("too long"), 422, {}),
+        (pybatcher.RequestTooLongError("too long"), 400, {}),
         (pybatcher.BatcherClosedError("closes"), 503, {}),
-        (pybatcher.EngineFailedError("broken"), 503, {}),
+        (pybatcher.EngineFailedError("broken"), 500, {}),
     ],
 )
 async def test_typed_errors_become_statuses(

@@ -31,6 +31,7 @@ PACKAGE_ORDER = [
     ["metrics", "access_log"],
     ["serving"],
     ["batcher"],
+    ["web"],
     ["http"],
     ["sidecar", "testing"],
     ["ray"],

@@ -8,26 +8,17 @@ import json
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.requests import Request
 from starlette.types import Receive
 
 from ...errors.checks import short
+from ...web import ClientGoneError, hung_up
 from .body_room import BodyRoom, TakenRoom
 from .http_error import HttpError
 
-__all__ = [
-    "CheckCommas",
-    "ClientGoneError",
-    "hung_up",
-    "read_body",
-    "read_bytes",
-    "unless_gone",
-    "until_gone",
-]
-
-T = TypeVar("T")
+__all__ = ["CheckCommas", "read_body", "read_bytes", "until_gone"]
 
 _SMALL = 2**16  # bytes of JSON that parse in much less than a millisecond
 # Values and names of a body: three bytes of JSON can become a hundred bytes in memory.
@@ -36,10 +27,6 @@ _BYTES_OF_VALUE = 48  # of memory, with its place in a list; copies of it come a
 
 CheckCommas = Callable[[int], Awaitable[None]]
 """Raises HttpError for a body with that number of commas or more."""
-
-
-class ClientGoneError(Exception):
-    """The client has disconnected, so that no response is sent."""
 
 
 async def read_body(
@@ -180,25 +167,6 @@ async def read_bytes(
     return b"".join(parts)
 
 
-async def unless_gone(request: Request, work: Awaitable[T]) -> T:
-    """Return the result of `work`; cancel it if the client disconnects first.
-
-    Raises ClientGoneError. The body must have been read, so that the next message from the client
-    is the end of its connection.
-    """
-    working = asyncio.ensure_future(work)
-    listening = asyncio.ensure_future(hung_up(request.receive))
-    try:
-        await asyncio.wait({working, listening}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientGoneError
-        return working.result()
-    finally:
-        working.cancel()
-        listening.cancel()
-        del working  # it has the error, whose frames refer to it: a reference cycle
-
-
 async def until_gone(receive: Receive, work: Awaitable[None]) -> None:
     """Run `work` to its end; cancel it if the client disconnects first."""
     working = asyncio.ensure_future(work)
@@ -215,12 +183,6 @@ async def until_gone(receive: Receive, work: Awaitable[None]) -> None:
                 await working
         finally:
             del working  # it has the error, whose frames refer to it: a reference cycle
-
-
-async def hung_up(receive: Receive) -> None:
-    """Return when the client has disconnected."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _too_large(most: int) -> HttpError:

@@ -15,7 +15,8 @@ from starlette.types import Receive, Scope, Send
 from ...calls.completion import Piece
 from ...calls.stream import Stream
 from ...errors import PybatcherError
-from .connection import unless_gone, until_gone
+from ...web import unless_gone
+from .connection import until_gone
 from .http_error import HttpError, http_error, internal_error
 
 if TYPE_CHECKING:

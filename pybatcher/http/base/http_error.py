@@ -22,6 +22,7 @@ from ...errors import (
     RequestTooLongError,
 )
 from ...errors.checks import short
+from ...web import http_headers, http_status
 
 __all__ = [
     "HttpError",
@@ -138,46 +139,28 @@ def internal_error(error: Exception) -> HttpError:
 
 def http_error(error: PybatcherError) -> HttpError:
     """Return the HTTP error for an error of a call."""
-    message = str(error)
+    status, headers = http_status(error), http_headers(error)
+    type, code, param = "server_error", "engine_failed", None
+    may_retry = True
     match error:
         case RequestTooLongError():
-            return HttpError(400, message, code="context_length_exceeded", param=error.field)
+            type, code, param = "invalid_request_error", "context_length_exceeded", error.field
         case InvalidRequestError() | ModelFormatError():
-            return HttpError(400, message, code="invalid_value", param=error.field)
+            type, code, param = "invalid_request_error", "invalid_value", error.field
         case QueueFullError():
-            after = max(error.retry_after, 0.0)
-            headers = {
-                "retry-after": str(math.ceil(after)),
-                "retry-after-ms": str(math.ceil(1000 * after)),
-            }
-            return HttpError(
-                429, message, type="rate_limit_error", code="queue_full", headers=headers
-            )
+            headers["retry-after-ms"] = str(math.ceil(1000 * max(error.retry_after, 0.0)))
+            type, code = "rate_limit_error", "queue_full"
         case DeadlineExceededError():
-            return HttpError(
-                504,
-                message,
-                type="timeout_error",
-                code="deadline_exceeded",
-                headers={"x-should-retry": "false"},
-            )
+            type, code, may_retry = "timeout_error", "deadline_exceeded", False
         case BatcherClosedError() | ConnectionLostError():
-            return HttpError(503, message, type="server_error", code="unavailable")
+            code = "unavailable"
         # The request ran alone, so that a retry would fail after as many tokens.
         case KvCacheFullError():
-            return HttpError(
-                503,
-                message,
-                type="server_error",
-                code="overloaded",
-                headers={"x-should-retry": "false"},
-            )
+            code, may_retry = "overloaded", False
         case NoFreeSequenceError():
-            return HttpError(503, message, type="server_error", code="overloaded")
-    return HttpError(
-        500,
-        message,
-        type="server_error",
-        code="engine_failed",
-        headers={"x-should-retry": "false"},
-    )
+            code = "overloaded"
+        case _:
+            may_retry = False
+    if not may_retry:
+        headers["x-should-retry"] = "false"
+    return HttpError(status, str(error), type=type, code=code, param=param, headers=headers)

@@ -9,8 +9,9 @@ import re
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ...web import ClientGoneError
 from ..base.body_room import BodyRoom
-from ..base.connection import ClientGoneError, read_bytes, until_gone
+from ..base.connection import read_bytes, until_gone
 from ..base.http_error import HttpError, refusal
 from .stored_replies import HEADER, KeepLimits, StoredReplies
 

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from ...calls.any_batcher import AnyBatcher
 from ...calls.bounded import map_bounded
 from ...calls.scores import Embedding
-from ..base.connection import unless_gone
+from ...web import unless_gone
 from ..base.context import Context
 from ..base.field_names import fields_named, text_names
 from ..base.sampling_fields import read_flag

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 from ...calls.any_batcher import AnyBatcher
 from ...calls.completion import Completion, Piece
 from ...calls.stream import Stream
-from ..base.connection import unless_gone
+from ...web import unless_gone
 from ..base.context import Context
 from ..base.event_stream import DONE, EventStream, event, steps_of
 from ..base.field_names import fields_named, named_error

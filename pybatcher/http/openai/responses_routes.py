@@ -15,7 +15,7 @@ from ...calls.any_batcher import AnyBatcher
 from ...calls.completion import Piece
 from ...calls.stream import Stream
 from ...errors import PybatcherError
-from ..base.connection import unless_gone
+from ...web import unless_gone
 from ..base.context import Context
 from ..base.event_stream import EventStream, event, steps_of
 from ..base.http_error import HttpError, http_error

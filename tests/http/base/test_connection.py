@@ -16,8 +16,9 @@ from starlette.requests import Request
 
 from pybatcher.http.base import connection
 from pybatcher.http.base.body_room import BodyRoom
-from pybatcher.http.base.connection import ClientGoneError, read_body, unless_gone
+from pybatcher.http.base.connection import read_body
 from pybatcher.http.base.http_error import HttpError
+from pybatcher.web import ClientGoneError
 
 
 def request(*messages: Any, **headers: str) -> Request:
@@ -172,22 +173,6 @@ async def test_a_body_that_outgrows_the_memory_is_refused_while_it_is_received()
         await connection.read_bytes({}, receive, 2**24, room.one())
     assert told.value.status == 503
     assert n_read == 9  # beyond 4 MiB, another copy leaves too little
-
-
-async def test_work_ends_with_its_client() -> None:
-    done = await unless_gone(request(), asyncio.sleep(0, "done"))
-    assert done == "done"
-    working = asyncio.ensure_future(asyncio.Event().wait())
-    with pytest.raises(ClientGoneError):
-        await unless_gone(request(part(b""), GONE), working)
-    await asyncio.sleep(0)
-    assert working.cancelled()
-    with pytest.raises(ValueError, match="own"):
-        await unless_gone(request(), failing())
-
-
-async def failing() -> None:
-    raise ValueError("its own")
 
 
 @pytest.mark.parametrize(

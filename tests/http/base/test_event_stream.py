@@ -15,9 +15,9 @@ from starlette.requests import Request
 from pybatcher import EngineFailedError, QueueFullError
 from pybatcher.http import application
 from pybatcher.http.base import event_stream
-from pybatcher.http.base.connection import ClientGoneError
 from pybatcher.http.base.event_stream import EventStream, event, steps_of
 from pybatcher.testing import FailWhen, FakeEngine, FaultyEngine, HangStep, fake_batcher
+from pybatcher.web import ClientGoneError
 
 
 class Client:
