@@ -12,7 +12,6 @@ from typing_extensions import Unpack
 from ..errors import InvalidRequestError
 from ..params import SamplingParams
 from .arguments import are_lists, several_prompts
-from .bounded import map_bounded, retry_beside_others
 from .call import (
     Call,
     Messages,
@@ -24,6 +23,8 @@ from .call import (
     prompt_call,
 )
 from .completion import Completion
+from .composed.bounded import map_bounded, retry_beside_others
+from .composed.prompt_logprobs import check_prompt_logprobs, complete_with_prompt
 from .lifecycle import Lifecycle
 from .model_info import ModelInfo
 from .options import (
@@ -40,7 +41,6 @@ from .options import (
     check_names,
 )
 from .prefix_info import PrefixInfo
-from .prompt_logprobs import check_prompt_logprobs, complete_with_prompt
 from .questions import (
     AddPrefix,
     DescribeModel,

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ...calls.any_batcher import AnyBatcher
-from ...calls.bounded import map_bounded
+from ...calls.composed.bounded import map_bounded
 from ...calls.scores import Embedding
 from ...web import unless_gone
 from ..base.context import Context

@@ -8,8 +8,8 @@ from contextlib import aclosing
 from typing import Any
 
 from ...calls.any_batcher import AnyBatcher
-from ...calls.bounded import map_bounded, retry_beside_others
 from ...calls.completion import Completion, Piece
+from ...calls.composed.bounded import map_bounded, retry_beside_others
 from ..base.event_stream import steps_of
 
 __all__ = ["steps_of_several"]

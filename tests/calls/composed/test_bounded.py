@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from batcher_helpers import until
 
-from pybatcher.calls.bounded import map_bounded
+from pybatcher.calls.composed.bounded import map_bounded
 
 
 class Work:

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..errors import InvalidRequestError, RequestTooLongError
-from ..errors.checks import REQUEST, plain_int
-from ..scheduling.plan import TopLogprobs
-from .arguments import check_top_logprobs, merge_params
-from .call import OF_EVERY_CALL, Call, Question
-from .completion import Completion, prompt_alone
-from .questions import ScoreContinuations, Tokenize
-from .telemetry import CURRENT_COUNTS
+from ...errors import InvalidRequestError, RequestTooLongError
+from ...errors.checks import REQUEST, plain_int
+from ...scheduling.plan import TopLogprobs
+from ..arguments import check_top_logprobs, merge_params
+from ..call import OF_EVERY_CALL, Call, Question
+from ..completion import Completion, prompt_alone
+from ..questions import ScoreContinuations, Tokenize
+from ..telemetry import CURRENT_COUNTS
 
 __all__ = ["check_prompt_logprobs", "complete_with_prompt"]
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from ..errors import QueueFullError
+from ...errors import QueueFullError
 
 __all__ = ["map_bounded", "retry_beside_others"]
 

@@ -1,0 +1,1 @@
+"""Calls that are made of other calls: lists of prompts, prompts with scores, loops, maps."""
