@@ -114,7 +114,10 @@ def application(
 
 
 def _endpoint(context: Context, handler: Handler) -> Callable[[Request], Awaitable[Any]]:
+    feeds = context.shared(LiveFeeds)
+
     async def endpoint(request: Request) -> Any:
+        feeds.begin()
         try:
             return await handler(context, request)
         except PybatcherError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from chat_page import ChatPage
+from chat_page import ChatPage, plain
 from chromium import Watched
 from page_server import Script, ServePage, chunk
 from playwright.sync_api import expect
@@ -21,7 +21,7 @@ def test_several_answers_side_by_side(watched: Watched, running: Serving) -> Non
     chat.ask("Tell me a story about a fox.")
     choices = page.locator(".choice")
     expect(choices).to_have_count(3)
-    texts = [text.strip() for text in page.locator(".choice > div > .said").all_text_contents()]
+    texts = [plain(text) for text in page.locator(".choice .markdown").all_inner_texts()]
     assert len(set(texts)) == 3
     boxes = [choices.nth(i).bounding_box() for i in range(3)]
     assert len({box["y"] for box in boxes if box}) == 1
@@ -31,7 +31,7 @@ def test_several_answers_side_by_side(watched: Watched, running: Serving) -> Non
     chat.option("Answers side by side", "")
     chat.ask("And then?")
     assert watched.sent[0]["n"] == 3
-    assert watched.sent[1]["messages"][1]["content"].strip() == texts[1]
+    assert plain(watched.sent[1]["messages"][1]["content"]) == texts[1]
 
 
 def test_tokens_have_colours_for_who_points_at_them(watched: Watched, running: Serving) -> None:
@@ -41,7 +41,7 @@ def test_tokens_have_colours_for_who_points_at_them(watched: Watched, running: S
     chat.option("Temperature", "0")  # each token is one of its five likeliest
     text = chat.ask("Tell me a story about a fox.")
     tokens = page.locator(".token")
-    assert "".join(tokens.all_text_contents()) == text
+    assert plain("".join(tokens.all_text_contents())) == text
     colours = """() => {
         const all = [...document.querySelectorAll(".token")].slice(0, 9);
         const found = new Set(all.map((one) => getComputedStyle(one).backgroundColor)).size;

@@ -138,7 +138,7 @@ def test_a_plot_has_a_name_before_it_is_drawn(watched: Watched, serve_page: Serv
     page = watched.open(url)
     name = page.evaluate(
         """async () => {
-            const { Plot } = await import("./page/plots.js");
+            const { Plot } = await import("./page/live/plots.js");
             const lines = [{ key: "used", name: "in use" }];
             const plot = new Plot({ title: "KV cache", unit: "% of its blocks", lines });
             return plot.svg.getAttribute("aria-label");
@@ -154,7 +154,7 @@ def test_parts_of_a_time_line_are_as_long_as_what_they_show(
     page = watched.open(url)
     widths = page.evaluate(
         """async () => {
-            const { Timelines } = await import("./page/timeline.js");
+            const { Timelines } = await import("./page/live/timeline.js");
             const lines = new Timelines();
             document.body.append(lines.element);
             lines.draw([{ id: 1, when: 9, reason: "length", prompt: 5, cached: 0, generated: 3,

@@ -54,13 +54,18 @@ class _File(NamedTuple):
 @cache
 def _files() -> Mapping[str, _File]:
     """Return all files of the page by name. No other file is served."""
-    found = {}
-    for file in (resources.files(__package__) / "files").iterdir():
-        kind = _TYPES.get(file.name.rpartition(".")[2])
-        if kind is not None:
-            content = file.read_bytes()
-            tag = '"' + hashlib.sha256(content).hexdigest()[:32] + '"'
-            found[file.name] = _File(content, {"content-type": kind, "etag": tag, **_HEADERS})
+    found: dict[str, _File] = {}
+    folders = [("", resources.files(__package__) / "files")]
+    for prefix, folder in folders:
+        for file in folder.iterdir():
+            kind = _TYPES.get(file.name.rpartition(".")[2])
+            if file.is_dir():
+                folders.append((f"{prefix}{file.name}/", file))
+            elif kind is not None:
+                content = file.read_bytes()
+                tag = '"' + hashlib.sha256(content).hexdigest()[:32] + '"'
+                headers = {"content-type": kind, "etag": tag, **_HEADERS}
+                found[prefix + file.name] = _File(content, headers)
     return found
 
 
@@ -70,7 +75,7 @@ async def page(context: Context, request: Request) -> Any:
 
 
 async def part(context: Context, request: Request) -> Any:
-    """GET /page/{name}: a script, a style sheet or an image."""
+    """GET /page/{name:path}: a script, a style sheet or an image."""
     return _sent(request.path_params["name"], request)
 
 
@@ -86,6 +91,6 @@ def _sent(name: str, request: Request) -> Response:
 
 ROUTES = [
     ("/", "GET", page),
-    ("/page/{name}", "GET", part),
+    ("/page/{name:path}", "GET", part),
 ]
 """The path, method and handler of each endpoint."""

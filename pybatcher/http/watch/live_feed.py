@@ -3,16 +3,18 @@
     feed = LiveFeed(name, batcher)
     async for frame in feed.frames(namespace=None, until=ended): ...
 
-The feed listens to the batcher only while a client reads frames.
+The feed listens to the batcher from `begin` on, so that a client also gets what happened before.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from ...calls.any_batcher import AnyBatcher
@@ -27,16 +29,20 @@ __all__ = ["LiveFeed", "LiveFeeds", "Watchers", "counts_of", "timeline_of"]
 
 PERIOD = 0.5  # seconds between frames
 SPAN = 30.0  # seconds of one response, so that a server need not wait longer for its watchers
-LINGER = 5.0  # seconds of listening after the last watcher has left
+HISTORY_PERIOD = 1.0  # seconds between the recorded states
+HISTORY = 120  # recorded states
 PATIENCE = 5.0  # seconds that a sidecar has to answer
 
 MOST_WATCHERS = 8  # watchers of an application
 
-_MOST_ENDED = 64  # ended requests between two frames
+_MOST_ENDED = 64  # ended requests that are kept
+_MOST_GAPS = 256  # gaps between tokens of one request that are kept for percentiles
 _BINS = 48  # bins of a timeline
 _PERCENTILES = (50, 95, 99)
+_RECORDED = ("time", "counts", "ttft", "itl", "step")  # the entries of a frame that are kept
 _COUNTS = (
     "queued",
+    "queued_tokens",
     "running",
     "submitted",
     "completed",
@@ -100,9 +106,9 @@ class LiveFeed:
     """Reports the activity of one batcher to each watcher, twice a second.
 
     A frame has counts since the start, so that a missed frame loses nothing. A slow watcher gets
-    fewer frames, and only the last ended requests are stored for it. The feed listens from the
-    first watcher until some seconds after the last one, because each watcher is disconnected after
-    `SPAN` and connects again.
+    fewer frames. The last ended requests and the states of the last two minutes are kept, a
+    megabyte at most; the first frame of a new watcher has them. The feed does not keep the batcher
+    alive: when the feed is dropped, its handler does nothing.
     """
 
     def __init__(
@@ -111,16 +117,26 @@ class LiveFeed:
         self.batcher = batcher
         self._name = name
         self._clock = clock
-        self._n_watching = 0
-        self._detach: Callable[[], None] | None = None
+        self._has_begun = False
         self._window = RollingWindow()
-        self._ended: deque[tuple[int, RequestEvent]] = deque(maxlen=_MOST_ENDED)
+        self._ended: deque[tuple[int, str, dict[str, Any]]] = deque(maxlen=_MOST_ENDED)
         self._n_ended = 0
+        self._history: deque[dict[str, Any]] = deque(maxlen=HISTORY)
+        self._recording: asyncio.Task[None] | None = None
+        self._has_news = False
 
-    @property
-    def is_listening(self) -> bool:
-        """True while the feed listens to the batcher's events."""
-        return self._detach is not None
+    def begin(self) -> None:
+        """Listen to the batcher from now on. Later calls do nothing."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        this = weakref.ref(self)
+
+        def take(event: TelemetryEvent) -> None:
+            if (feed := this()) is not None:
+                feed._take(event)
+
+        self.batcher.attach(take)
 
     async def frames(
         self, namespace: str | None, until: asyncio.Event, after: int | None = None
@@ -128,45 +144,54 @@ class LiveFeed:
         """Yield frames until `until` is set, the batcher closes, or `SPAN` seconds have passed.
 
         namespace: only requests of this namespace are reported. None: requests of all namespaces.
-        after: the "serial" of the watcher's last frame. None: it has had none.
+        after: the "serial" of the watcher's last frame. None: it has had none, and its first frame
+            has the "history" and the ended requests that are kept.
         """
         end = self._clock() + SPAN
-        self._come()
-        try:
-            serial = self._n_ended if after is None else after
-            while not until.is_set():
-                frame = await self._frame(namespace, serial)
-                serial = frame["serial"]
-                yield frame
-                is_over = frame["health"]["status"] in ("closing", "closed")
-                if is_over or self._clock() >= end:
-                    return
-                await _wait(until, PERIOD)
-        finally:
-            self._go()
-
-    def _come(self) -> None:
-        self._n_watching += 1
-        if self._detach is None:
-            self._window = RollingWindow()
-            self._ended.clear()
-            self._detach = self.batcher.attach(self._take)
-
-    def _go(self) -> None:
-        self._n_watching -= 1
-        if self._n_watching == 0:
-            asyncio.get_running_loop().call_later(LINGER, self._detach_if_left)
-
-    def _detach_if_left(self) -> None:
-        if self._n_watching == 0 and self._detach is not None:
-            self._detach()
-            self._detach = None
+        self.begin()
+        more = {} if after is not None else {"history": list(self._history)}
+        serial = after or 0
+        while not until.is_set():
+            frame = await self._frame(namespace, serial)
+            serial = frame["serial"]
+            yield {**frame, **more}
+            more = {}
+            is_over = frame["health"]["status"] in ("closing", "closed")
+            if is_over or self._clock() >= end:
+                return
+            await _wait(until, PERIOD)
 
     def _take(self, event: TelemetryEvent) -> None:
-        self._window(event)
         if isinstance(event, RequestEvent):
             self._n_ended += 1
-            self._ended.append((self._n_ended, event))
+            self._ended.append((self._n_ended, event.namespace, timeline_of(event)))
+            if len(event.itl) > _MOST_GAPS:
+                event = replace(event, itl=event.itl[-_MOST_GAPS:])
+        self._window(event)
+        self._has_news = True
+        if self._recording is None:
+            self._recording = asyncio.create_task(self._record(), name="pybatcher-history")
+
+    async def _record(self) -> None:
+        """Record a state each second until the batcher closes, or until nothing has happened for as
+        long as states are kept.
+
+        A second without an event has the counts of the one before, and nobody is asked for them.
+        """
+        try:
+            n_idle, state = 0, await self._frame(None, self._n_ended)
+            while n_idle < HISTORY and state["health"]["status"] not in ("closing", "closed"):
+                self._history.append({name: state[name] for name in _RECORDED})
+                await asyncio.sleep(HISTORY_PERIOD)
+                if self._has_news:
+                    self._has_news, n_idle = False, 0
+                    state = await self._frame(None, self._n_ended)
+                else:
+                    n_idle += 1
+                    now = self._clock()
+                    state = {**state, "time": now, **self._times(now)}
+        finally:
+            self._recording = None
 
     async def _frame(self, namespace: str | None, after: int) -> dict[str, Any]:
         counts, health = None, {}
@@ -180,7 +205,11 @@ class LiveFeed:
         except PybatcherError as error:
             health = {"status": "gone", "reason": str(error)}
         now, serial = self._clock(), self._n_ended
-        ended = [event for number, event in self._ended if number > after]
+        ended = [
+            timeline
+            for number, own, timeline in self._ended
+            if number > after and namespace in (None, own)
+        ]
         return {
             "time": now,
             "serial": serial,
@@ -188,7 +217,7 @@ class LiveFeed:
             "health": health,
             "counts": counts,
             **self._times(now),
-            "ended": [timeline_of(e) for e in ended if namespace in (None, e.namespace)],
+            "ended": ended,
         }
 
     def _times(self, now: float) -> dict[str, Any]:
@@ -201,7 +230,14 @@ class LiveFeed:
             for name in ("seconds", "engine_seconds", "decode_rows", "prefill_rows", "draft_rows")
             if steps
         }
-        return {"ttft": _percentiles(ttft), "itl": _percentiles(itl), "step": step or None}
+        queued, total = self._window.queued(now), self._window.total(now)
+        return {
+            "ttft": _percentiles(ttft),
+            "itl": _percentiles(itl),
+            "queued": _percentiles(queued),
+            "total": _percentiles(total),
+            "step": step or None,
+        }
 
 
 class LiveFeeds:
@@ -209,7 +245,17 @@ class LiveFeeds:
 
     def __init__(self, models: ModelList) -> None:
         self.watchers = Watchers()
+        self._models = models
         self._feeds: dict[str, LiveFeed] = {}
+        self._has_begun = False
+
+    def begin(self) -> None:
+        """Let the feeds of all models listen from now on. Later calls do nothing."""
+        if not self._has_begun:
+            with suppress(PybatcherError):  # a batcher was not started yet
+                for name, batcher in self._models.by_name.items():
+                    self.of(name, batcher).begin()
+                self._has_begun = True
 
     def of(self, name: str, batcher: AnyBatcher) -> LiveFeed:
         """Return the feed of a model. It is a new one if the name serves another batcher now."""
@@ -261,7 +307,11 @@ def _in_bins(gaps: Sequence[float]) -> list[int]:
 def _percentiles(values: Sequence[float]) -> dict[str, float] | None:
     if not values:
         return None
-    return {f"p{percent}": percentile(values, percent) for percent in _PERCENTILES}
+    values = sorted(values)  # once: `percentile` sorts, too
+    return {
+        "n": len(values),
+        **{f"p{percent}": percentile(values, percent) for percent in _PERCENTILES},
+    }
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,8 +19,9 @@ from pybatcher.http import application
 from pybatcher.testing import fake_batcher
 
 FOLDER = Path(pybatcher.http.__file__).parent / "page" / "files"
-FILES = sorted(FOLDER.iterdir())
+FILES = sorted(path for path in FOLDER.rglob("*.*") if path.suffix != ".txt")
 CONTENTS = {path: path.read_bytes() for path in FILES}
+NAMES = {path: path.relative_to(FOLDER).as_posix() for path in FILES}
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
@@ -60,23 +62,24 @@ async def test_each_file_has_its_type_and_is_sent_once(plain: httpx.AsyncClient)
     for path, content in CONTENTS.items():
         if path.suffix == ".html":
             continue
-        found = await plain.get(f"/page/{path.name}")
+        found = await plain.get(f"/page/{NAMES[path]}")
         assert found.content == content
         assert found.headers["content-type"].startswith(TYPES[path.suffix])
         for tag in (found.headers["etag"], f'"other", W/{found.headers["etag"]}'):
-            again = await plain.get(f"/page/{path.name}", headers={"if-none-match": tag})
+            again = await plain.get(f"/page/{NAMES[path]}", headers={"if-none-match": tag})
             assert (again.status_code, again.content) == (304, b"")
-        other = await plain.get(f"/page/{path.name}", headers={"if-none-match": '"other"'})
+        other = await plain.get(f"/page/{NAMES[path]}", headers={"if-none-match": '"other"'})
         assert other.status_code == 200
 
 
 async def test_there_is_nothing_else(plain: httpx.AsyncClient) -> None:
-    for name in ("none.js", "..%2fguard.py", "%2e%2e/guard.py", "", "page.css/x"):
+    names = ("none.js", "..%2fguard.py", "%2e%2e/guard.py", "", "page.css/x", "live", "live/")
+    for name in (*names, "vendor/LICENSES.txt", "live/../live/live.js%00", "/page.css"):
         assert (await plain.get(f"/page/{name}")).status_code == 404
 
 
 def test_all_that_the_page_names_is_there_and_nothing_is_elsewhere() -> None:
-    names = {path.name for path in FILES}
+    names = set(NAMES.values())
     index = (FOLDER / "index.html").read_text()
     named = re.findall(r'(?:src|href)="([^"#]+)"', index)
     assert named
@@ -85,14 +88,29 @@ def test_all_that_the_page_names_is_there_and_nothing_is_elsewhere() -> None:
     for path in FILES:
         text = path.read_text()
         assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|\beval\(", text)
+        if path.parent.name == "vendor":
+            continue
         assert not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", text), path.name
-        imported = re.findall(r'^import .*from "\./([^"]+)";$', text, re.MULTILINE)
+        imported = re.findall(r'^import .*from "(\.\.?/[^"]+)";$', text, re.MULTILINE)
         assert len(imported) == text.count('from "'), path.name
-        assert set(imported) <= names
-        used |= set(imported)
+        found = {(path.parent / one).resolve().relative_to(FOLDER).as_posix() for one in imported}
+        assert found <= names
+        used |= found
         assert len(text.splitlines()) < 400
     assert used == names - {"index.html"}
     assert not re.search(r"<script(?! type=\"module\" src=)|<style|\sstyle=|\son\w+=", index)
+
+
+def test_what_others_have_written_is_unchanged_and_named() -> None:
+    """A vendored file is that of its package, whose version, digest and licence are beside it."""
+    licences = (FOLDER / "vendor" / "LICENSES.txt").read_text()
+    vendored = [path for path in FILES if path.parent.name == "vendor"]
+    assert [path.name for path in vendored] == ["markdown-it.js"]
+    for path in vendored:
+        assert hashlib.sha256(CONTENTS[path]).hexdigest() in licences
+    version = re.match(r"/\*! markdown-it (\S+) ", CONTENTS[vendored[0]].decode())
+    assert version is not None
+    assert f"markdown-it\n{version[1]}, unchanged" in licences
 
 
 async def test_below_a_path_of_another_application(batcher: Batcher) -> None:

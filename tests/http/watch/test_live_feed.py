@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, aclosing
 from itertools import count
 from typing import Any
 
 import pytest
+from batcher_helpers import until
 from telemetry_events import request, statistics, step
 
 from pybatcher import ConnectionLostError, Health
@@ -48,7 +50,7 @@ class Double:
 @pytest.fixture(autouse=True)
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_feed, "PERIOD", 0.0)
-    monkeypatch.setattr(live_feed, "LINGER", 0.0)
+    monkeypatch.setattr(live_feed, "HISTORY_PERIOD", 0.0)
     monkeypatch.setattr(live_feed, "PATIENCE", 0.05)
 
 
@@ -79,7 +81,8 @@ async def test_a_frame_tells_counts_times_and_who_has_ended(feed: LiveFeed, doub
     assert (frame["time"], frame["model"], frame["serial"]) == (100.0, "m", 2)
     assert frame["health"] == {"status": "ready", "reason": "as the test wants it"}
     assert frame["counts"]["running"] == 2
-    assert frame["ttft"] == {"p50": 0.1, "p95": 0.5, "p99": 0.5}
+    assert frame["ttft"] == {"n": 2, "p50": 0.1, "p95": 0.5, "p99": 0.5}
+    assert frame["queued"]["n"] == frame["total"]["n"] == 2
     assert frame["itl"]["p50"] == 0.1
     assert frame["step"]["decode_rows"] == 1
     assert [one["id"] for one in frame["ended"]] == [7, 8]
@@ -108,7 +111,10 @@ async def test_who_comes_back_hears_what_has_ended_meanwhile(
         assert [one["id"] for one in (await anext(frames))["ended"]] == [2]
         assert (await anext(frames))["ended"] == []
     async with aclosing(feed.frames(None, until)) as frames:
-        assert (await anext(frames))["ended"] == []
+        frame = await anext(frames)
+        assert [one["id"] for one in frame["ended"]] == [1, 2], "one that is new has seen none"
+        assert "history" in frame
+        assert "history" not in await anext(frames)
 
 
 async def test_a_slow_watcher_hears_of_the_last_requests_only(
@@ -119,16 +125,61 @@ async def test_a_slow_watcher_hears_of_the_last_requests_only(
     assert [one["id"] for one in frame["ended"]] == list(range(1000 - 64, 1000))
 
 
-async def test_it_listens_while_somebody_watches(feed: LiveFeed, double: Double) -> None:
-    assert not feed.is_listening
-    async with aclosing(feed.frames(None, asyncio.Event())) as one:
-        await anext(one)
-        await first(feed, double=double)
-        assert len(double.handlers) == 1
-    assert feed.is_listening
-    await asyncio.sleep(0.01)
-    assert not feed.is_listening
-    assert double.handlers == []
+async def test_it_keeps_what_happens_before_anybody_watches(double: Double) -> None:
+    times = count(0.0, 0.25)
+    feed = LiveFeed("m", double, clock=lambda: next(times))  # type: ignore[arg-type]
+    feed.begin()
+    feed.begin()
+    assert len(double.handlers) == 1
+    double.answer = statistics(steps=1)
+    double.emit(step(1.0))
+    await until(lambda: len(feed._history) >= 1)
+    double.answer = statistics(steps=2)
+    double.emit(step(2.0))
+    await until(lambda: feed._history[-1]["counts"]["steps"] == 2)
+    async with aclosing(feed.frames(None, asyncio.Event())) as frames:
+        frame = await anext(frames)
+    past = frame["history"]
+    assert json.loads(json.dumps(frame)) == frame
+    assert list(dict.fromkeys(one["counts"]["steps"] for one in past)) == [1, 2]
+    assert all(set(one) == {"time", "counts", "ttft", "itl", "step"} for one in past)
+    assert [one["time"] for one in past] == sorted({one["time"] for one in past})
+
+
+async def test_what_is_kept_is_bounded_and_recording_rests(double: Double) -> None:
+    feed = LiveFeed("m", double)  # type: ignore[arg-type]
+    feed.begin()
+    n_asked = 0
+    ask = double.statistics
+
+    async def counted() -> Any:
+        nonlocal n_asked
+        n_asked += 1
+        return await ask()
+
+    double.statistics = counted  # type: ignore[method-assign]
+    for i in range(1000):
+        double.emit(request(100.0, i, itl=(0.1,) * 5000))
+    assert len(feed._ended) == 64
+    assert all(len(one.itl) <= 256 for one in feed._window.recent(1000))
+    recording = feed._recording
+    assert recording is not None
+    await recording
+    assert len(feed._history) == live_feed.HISTORY
+    assert n_asked <= 2, "nobody is asked for counts that have not changed"
+    double.emit(step(100.0))
+    assert feed._recording not in (None, recording)
+    double.status = "closed"
+    await feed._recording
+
+
+async def test_a_feed_that_is_dropped_is_freed(double: Double) -> None:
+    feed = LiveFeed("m", double)  # type: ignore[arg-type]
+    feed.begin()
+    this = weakref.ref(feed)
+    del feed
+    assert this() is None
+    double.emit(step(1.0))
 
 
 @pytest.mark.parametrize("status", ["closing", "closed"])

@@ -7,10 +7,18 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-__all__ = ["LONGER", "ChatPage"]
+__all__ = ["LONGER", "ChatPage", "plain"]
 
 LONGER = {"ignore_eos": True, "max_tokens": 1800}
 """Fields of a chat that takes the shipped model more than a second, so that it can be disturbed."""
+
+
+def plain(text: str) -> str:
+    """Return the words of a text with one space between them.
+
+    What is shown of an answer has other line breaks than its source.
+    """
+    return " ".join(text.split())
 
 
 class ChatPage:
@@ -49,11 +57,11 @@ class ChatPage:
 
     @property
     def said(self) -> Any:
-        return self.answer.locator(".choice > :is(div, .raw) .said").first
+        return self.answer.locator(".choice > :is(div, .raw) :is(.said, .markdown)").first
 
     @property
     def text(self) -> str:
-        return self.said.text_content() or ""
+        return plain(self.said.evaluate("(said) => said.innerText || said.textContent"))
 
     @property
     def note(self) -> Any:

@@ -3,6 +3,7 @@
 import { action, h, show } from "./dom.js";
 import { whole } from "./figures.js";
 import { SchemaForm } from "./form.js";
+import { MarkdownView } from "./markdown.js";
 import { TokensView } from "./tokens.js";
 
 const LEAST_FOR_RATE = 0.2; // seconds; a rate over less time is noise
@@ -70,7 +71,8 @@ export class AnswerView {
   }
 
   #show() {
-    this.choices.forEach((view, i) => view.show(this.answer.choices[i], i === this.answer.chosen));
+    const { choices, chosen, state } = this.answer;
+    this.choices.forEach((view, i) => view.show(choices[i], i === chosen, state !== "streaming"));
   }
 
   #figures() {
@@ -105,7 +107,8 @@ export class AnswerView {
 class ChoiceView {
   constructor({ request, choices }, index, schema, actions, choose) {
     const name = `Answer ${index + 1}`;
-    this.tokens = new TokensView(request.logprobs === true);
+    const isPlain = request.logprobs === true || schema !== null;
+    this.said = isPlain ? new TokensView(request.logprobs === true) : new MarkdownView();
     this.form = schema === null ? null : new SchemaForm(schema, name);
     this.reasoning = h("p", { class: "said" });
     this.thought = h("details", { class: "thought", open: true }, h("summary", {}, "Reasoning"), this.reasoning);
@@ -113,8 +116,8 @@ class ChoiceView {
     this.pick = action("Select", choose);
     this.reason = h("span", { class: "reason" });
     const text = this.form === null
-      ? this.tokens.element
-      : h("details", { class: "raw" }, h("summary", {}, "As JSON"), this.tokens.element);
+      ? h("div", {}, this.said.element)
+      : h("details", { class: "raw" }, h("summary", {}, "As JSON"), this.said.element);
     this.element = h(
       "section",
       { class: "choice", "aria-label": name },
@@ -126,10 +129,10 @@ class ChoiceView {
     );
   }
 
-  show(choice, isChosen) {
+  show(choice, isChosen, isEnded) {
     show(this.thought, choice.reasoning !== "");
     if (this.reasoning.textContent !== choice.reasoning) this.reasoning.textContent = choice.reasoning;
-    this.tokens.show(choice);
+    this.said.show(choice, isEnded || choice.reason !== null);
     this.form?.fill(choice.text, choice.reason !== null);
     this.calls.show(choice);
     this.element.classList.toggle("chosen", isChosen);

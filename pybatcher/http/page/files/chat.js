@@ -2,6 +2,7 @@
 
 import { Conversation, hasCaughtUp, newAnswer, newChoice, take } from "./conversation.js";
 import { $, action, h, show, tell } from "./dom.js";
+import { opened, saveJson, saveMarkdown } from "./files.js";
 import { ask, events, said } from "./stream.js";
 import { AnswerView } from "./answer.js";
 import { QuestionView } from "./question.js";
@@ -49,6 +50,10 @@ export class Chat {
     });
     $("stop").addEventListener("click", () => this.#stop());
     $("new-chat").addEventListener("click", () => this.#clear());
+    $("save-json").addEventListener("click", () => saveJson(this.conversation.messages));
+    $("save-markdown").addEventListener("click", () => saveMarkdown(this.conversation.messages));
+    $("open-chat").addEventListener("click", () => $("chat-file").click());
+    $("chat-file").addEventListener("change", () => this.#open());
     this.message.addEventListener("input", () => this.#fit());
     this.message.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -111,6 +116,21 @@ export class Chat {
     this.conversation.clear();
     this.#render();
     this.message.focus();
+  }
+
+  async #open() {
+    const [file] = $("chat-file").files;
+    $("chat-file").value = "";
+    if (file === undefined) return;
+    tell($("problem"), "");
+    try {
+      const messages = await opened(file);
+      this.#stop();
+      this.conversation.replace(messages);
+      this.#render();
+    } catch (error) {
+      tell($("problem"), `${capital(error.message)}.`);
+    }
   }
 
   #request() {
@@ -210,7 +230,7 @@ export class Chat {
     }
     const views = [...this.#views.values()].map((view) => view.element);
     this.log.replaceChildren(...(views.length ? views : [this.#empty()]));
-    show($("new-chat"), views.length > 0);
+    for (const id of ["new-chat", "save-json", "save-markdown"]) show($(id), views.length > 0);
     this.#toEnd();
   }
 

@@ -40,7 +40,11 @@ export class Conversation {
   }
 
   clear() {
-    this.messages.length = 0;
+    this.replace([]);
+  }
+
+  replace(messages) {
+    this.messages = messages;
     this.#write();
   }
 

@@ -5,12 +5,11 @@ const PREFIX = "pybatcher.";
 
 export const KEY = "key";
 export const CONVERSATION = "conversation";
-export const LIVE = "live";
 export const SETTINGS = "settings";
 export const THEME = "theme";
 export const MODEL = "model";
 
-const OF_TAB = new Set([KEY, CONVERSATION, LIVE]);
+const OF_TAB = new Set([KEY, CONVERSATION]);
 
 const store = (name) => (OF_TAB.has(name) ? sessionStorage : localStorage);
 

@@ -4,7 +4,7 @@ import { Chat } from "./chat.js";
 import { $, h, show } from "./dom.js";
 import { KeyDialog } from "./key.js";
 import { MODEL, THEME, keep, recall } from "./kept.js";
-import { Live } from "./live.js";
+import { Live } from "./live/live.js";
 import { Settings } from "./settings.js";
 import { ask } from "./stream.js";
 

@@ -1,12 +1,9 @@
 // Turns frames of the live view into points of plots: rates, shares and times of two minutes.
 
-import { LIVE, keep, recall } from "./kept.js";
-
 export const SPAN = 120; // seconds
 const RATE_SPAN = 2; // seconds over which a rate is taken
 const HIT_SPAN = 30;
 const MOST_REQUESTS = 16;
-const FRESH = 90_000; // ms after which stored frames are dropped
 
 export class Series {
   constructor() {
@@ -20,7 +17,16 @@ export class Series {
     this.last = null; // frame
   }
 
-  add(frame) {
+  // The first frame of a feed has what happened before it.
+  add({ history, ...frame }) {
+    if (history !== undefined) {
+      this.clear();
+      for (const past of history) this.#add({ ...past, ended: [] });
+    }
+    this.#add(frame);
+  }
+
+  #add(frame) {
     const { counts, time } = frame;
     const before = this.points.at(-1);
     if (before && (time <= before.time || isAnother(counts, before.counts))) this.clear();
@@ -58,20 +64,6 @@ export class Series {
       step: ms(step?.seconds),
       rows: step === null ? null : step.decode_rows + step.prefill_rows + step.draft_rows,
     };
-  }
-
-  // -- storage across a reload of the page --------------------------------------------------
-
-  keep(model) {
-    const { points, requests, marks } = this;
-    if (points.length) keep(LIVE, { model, at: Date.now(), points, requests, marks });
-  }
-
-  recall(model) {
-    const kept = recall(LIVE);
-    if (kept === null || kept.model !== model || Date.now() - kept.at > FRESH) return;
-    const { points, requests, marks } = kept;
-    Object.assign(this, { points, requests, marks });
   }
 }
 

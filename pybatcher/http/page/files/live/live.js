@@ -1,10 +1,10 @@
-// The live view: the activity of the server while the view is open.
+// The live view: the activity of the server in the last two minutes.
 
-import { h, show, tell } from "./dom.js";
-import { short, whole } from "./figures.js";
+import { h, show, tell } from "../dom.js";
+import { short, whole } from "../figures.js";
 import { Plot } from "./plots.js";
 import { Series, restarts } from "./series.js";
-import { ask, events, said } from "./stream.js";
+import { ask, events, said } from "../stream.js";
 import { Timelines } from "./timeline.js";
 
 const LATE = 4000; // ms without a frame after which the display counts as old
@@ -51,7 +51,6 @@ export class Live {
       h("div", { class: "plots" }, this.plots.map(({ element }) => element)),
       this.timelines.element);
     document.addEventListener("visibilitychange", () => this.#turn());
-    window.addEventListener("pagehide", () => this.series.keep(this.model()));
     setInterval(() => this.#checkAge(), 1000);
     this.#draw();
   }
@@ -66,7 +65,6 @@ export class Live {
     this.#watching?.abort();
     this.#watching = null;
     this.series.clear();
-    this.series.recall(this.model());
     this.#turn();
     this.#draw();
   }

@@ -1,6 +1,6 @@
 // Plots lines over the last two minutes as SVG, with an axis with units and a legend.
 
-import { h, svg } from "./dom.js";
+import { h, svg } from "../dom.js";
 import { SPAN } from "./series.js";
 
 const HEIGHT = 132;
