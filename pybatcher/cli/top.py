@@ -1,6 +1,7 @@
 """`pybatcher top`: a live view of a batcher at work.
 
-The batcher is one in this process, under a random load, or a running `pybatcher serve`.
+The batcher is one in this process, under a random load, or a running `pybatcher serve`, at its
+socket or its URL.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Annotated, Any, TypeVar
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -25,6 +27,7 @@ from ..params.config import EngineConfig, SchedulerConfig
 from .options import ModelOption, takes_options
 from .over_socket import SocketOption, open_batcher
 from .random_load import RandomLoad
+from .top_over_http import KEY_VARIABLE, check_url, feed_into, key_of
 from .top_view import TopView
 
 __all__ = ["top"]
@@ -44,35 +47,83 @@ MaxTokensOption = Annotated[
     int | None, typer.Option(help="Most tokens of an answer.", show_default=str(MAX_TOKENS))
 ]
 
-_T = TypeVar("_T")
+UrlArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[URL]",
+        help="Watch the server at this address, as http://127.0.0.1:8000.",
+        show_default=False,
+    ),
+]
+KeyFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        help=f"File whose first key the server at the URL gets; without it, ${KEY_VARIABLE}.",
+        show_default=False,
+    ),
+]
 
 
 @takes_options(EngineConfig, SchedulerConfig)
 def top(
+    url: UrlArgument = None,
     model: ModelOption = None,
     socket: SocketOption = None,
     demo_load: LoadOption = None,
     seconds: SecondsOption = None,
     max_tokens: MaxTokensOption = None,
+    api_key_file: KeyFileOption = None,
     *,
     options: dict[str, Any],
 ) -> None:
     """Watch a batcher at work: throughput, batches, queue, KV, latencies.
 
     It opens the model in this process, with made-up callers that ask at random; some
-    leave early, some have a deadline. With --socket it watches a running `pybatcher
-    serve` instead and sends it no requests. Ctrl-C ends it. Where stdout is no
-    terminal, it prints one line a second.
+    leave early, some have a deadline. With --socket or a URL it watches a running
+    `pybatcher serve` instead and sends it no requests; --model then is a name of
+    the server at the URL. Ctrl-C ends it. Where stdout is no terminal, it prints one
+    line a second.
     """
     if demo_load is not None and not 1 <= demo_load <= MOST_CALLERS:
         raise ConfigError(f"demo_load is {demo_load}; it must be from 1 to {MOST_CALLERS}")
     if seconds is not None and not 0 < seconds < math.inf:
         raise ConfigError(f"seconds is {seconds}; it must be above 0, and not infinite")
+    if url is not None:
+        of_model = [name for name, value in options.items() if value is not None]
+        given = {"socket": socket, "demo_load": demo_load, "max_tokens": max_tokens}
+        refused = of_model + [name for name, value in given.items() if value is not None]
+        if refused:
+            raise ConfigError(
+                f"--{refused[0].replace('_', '-')} goes with a batcher of this process, and a URL "
+                "is given"
+            )
+        _watch_url(check_url(url), model, key_of(api_key_file), seconds)
+        return
+    if api_key_file is not None:
+        raise ConfigError("--api-key-file goes with the URL of a server; give one as well")
     if socket is not None and (demo_load, max_tokens) != (None, None):
         raise ConfigError("--demo-load and --max-tokens are of a load, and with --socket is none")
     max_tokens = MAX_TOKENS if max_tokens is None else max_tokens
     SamplingParams(max_tokens=max_tokens)
     asyncio.run(_top(socket, model, options, demo_load or N_CALLERS, max_tokens, seconds))
+
+
+def _watch_url(url: str, model: str | None, key: str | None, seconds: float | None) -> None:
+    console, view = Console(highlight=False), TopView("")
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as with Ctrl-C
+    try:
+        with closing(feed_into(view, url, model, key, seconds)) as frames:
+            next(frames, None)  # a refusal is an error before anything is shown
+            with _shown(console, view) as show:
+                shown = -math.inf
+                for _ in frames:
+                    if console.is_terminal or time.monotonic() >= shown + 1 / LINES_PER_SECOND:
+                        shown = time.monotonic()
+                        show()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def _top(

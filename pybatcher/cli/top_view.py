@@ -17,7 +17,7 @@ from ..calls.statistics import BatcherStatistics, Health
 from ..calls.telemetry import RequestEvent, TelemetryEvent
 from .console import visible
 
-__all__ = ["TopView", "sparkline"]
+__all__ = ["PERCENTILES", "Times", "TopView", "sparkline"]
 
 RATE_SPAN = 3.0  # seconds over which rates are averaged
 LABEL = 9  # columns of a line's label
@@ -25,6 +25,10 @@ FIGURE = 22  # columns right of a sparkline
 PERCENTILES = (50, 95, 99)
 LINES_ABOVE_REQUESTS = 19
 BARS = "▁▂▃▄▅▆▇█"
+
+
+Times = dict[str, tuple[tuple[float, ...], int]]
+"""For each kind of time, its `PERCENTILES` in seconds, and the number of values."""
 
 
 class TopView:
@@ -35,17 +39,36 @@ class TopView:
 
     def __init__(self, model_name: str) -> None:
         self._model_name = model_name
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all events and statistics, as at the beginning."""
         self._minute = RollingWindow()
         self._updates: deque[tuple[float, BatcherStatistics]] = deque()
         self._health = Health("new", "")
         self._began: float | None = None
+        self._told: Times | None = None
+
+    def rename(self, model_name: str) -> None:
+        """Show another name of the model."""
+        self._model_name = model_name
 
     def take(self, event: TelemetryEvent) -> None:
         """Record an event; a handler for `attach`."""
         self._minute(event)
 
-    def update(self, statistics: BatcherStatistics, health: Health, now: float) -> None:
-        """Record the current state. Call it several times a second; `render` shows the last."""
+    def update(
+        self,
+        statistics: BatcherStatistics,
+        health: Health,
+        now: float,
+        times: Times | None = None,
+    ) -> None:
+        """Record the current state. Call it several times a second; `render` shows the last.
+
+        times: percentiles of the last minute; None: those of the recorded events.
+        """
+        self._told = times
         if self._began is None:
             self._began = now
         self._health = health
@@ -80,13 +103,19 @@ class TopView:
         cached = counts.kv_cached_blocks / counts.kv_total_blocks
         return 1 - cached - counts.kv_free_blocks / counts.kv_total_blocks, cached
 
-    def _times(self) -> dict[str, list[float]]:
+    def _times(self) -> Times:
+        if self._told is not None:
+            return self._told
         minute, now = self._minute, self._now
-        return {
+        values = {
             "TTFT": minute.ttft(now),
             "ITL": minute.itl(now),
             "queued": minute.queued(now),
             "total": minute.total(now),
+        }
+        return {
+            name: (tuple(percentile(some, percent) for percent in PERCENTILES), len(some))
+            for name, some in values.items()
         }
 
     # -- as a line --------------------------------------------------------------------------
@@ -98,13 +127,13 @@ class TopView:
         return "  ".join(
             [
                 _duration(self._now - (self._began or 0.0)),
-                self._health.status,
+                " ".join(visible(self._health.status).split()),
                 f"{self._rate(lambda c: c.generated_tokens):,.0f} tok/s",
                 f"{self._rate(lambda c: c.steps):,.0f} steps/s",
                 "rows " + " ".join(rows),
                 f"{counts.running} running {counts.queued} waiting",
                 f"KV {self._kv()[0]:.0%}",
-                *(f"{name} {_percentiles(times[name])}" for name in ("TTFT", "ITL")),
+                *(f"{name} {_percentiles(times[name][0])}" for name in ("TTFT", "ITL")),
                 f"{_ended(counts)} ended {counts.failed} failed",
             ]
         )
@@ -197,9 +226,9 @@ class TopView:
         for _ in range(len(PERCENTILES) + 1):
             table.add_column(justify="right", no_wrap=True)
         table.add_row("", *(Text(f"p{percent}", "dim") for percent in PERCENTILES), "")
-        for name, values in self._times().items():
-            cells = [_milliseconds(percentile(values, percent)) for percent in PERCENTILES]
-            table.add_row(Text(name, "dim"), *cells, Text(f"of {len(values):,}", "dim"))
+        for name, (values, n) in self._times().items():
+            cells = map(_milliseconds, values)
+            table.add_row(Text(name, "dim"), *cells, Text(f"of {n:,}", "dim"))
         return table
 
     def _totals(self) -> list[Text]:
@@ -273,7 +302,7 @@ def _ended(counts: BatcherStatistics) -> int:
 
 
 def _percentiles(values: Sequence[float]) -> str:
-    return "/".join(f"{1000 * percentile(values, percent):,.1f}" for percent in PERCENTILES) + " ms"
+    return "/".join(f"{1000 * value:,.1f}" for value in values) + " ms"
 
 
 def _milliseconds(seconds: float | None) -> str:

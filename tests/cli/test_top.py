@@ -55,6 +55,12 @@ def test_without_a_terminal_it_is_a_line_a_second(
         (["--max-tokens", "0"], "max_tokens is 0"),
         (["--n-parallel", "0"], "n_parallel is 0"),
         (["--model", "/no/such/model"], "/no/such/model"),
+        (["localhost:8000"], "url is 'localhost:8000'"),
+        (["http://127.0.0.1:1", "--n-ctx", "8"], "--n-ctx goes with a batcher of this process"),
+        (["http://127.0.0.1:1", "--socket", "x"], "--socket goes with a batcher"),
+        (["http://127.0.0.1:1", "--demo-load", "2"], "--demo-load goes with a batcher"),
+        (["http://127.0.0.1:1"], "there is no live feed at http://127.0.0.1:1: "),
+        (["--api-key-file", "x"], "--api-key-file goes with the URL of a server"),
     ],
 )
 def test_a_bad_value_is_one_line_and_status_2(
