@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from .batcher import Batcher, BlockingBatcher
 from .calls.any_batcher import AnyBatcher
 from .calls.completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
+from .calls.composed.map_results import MapResult, ResultStream
+from .calls.composed.tool_loop import Acted
 from .calls.model_info import ModelInfo
 from .calls.prefix_info import PrefixInfo
 from .calls.scores import Embedding, Score
@@ -21,6 +23,7 @@ from .calls.statistics import BatcherStatistics, Health
 from .calls.stream import Stream
 from .calls.telemetry import RequestEvent, StepEvent, TelemetryEvent
 from .calls.threads.calls import ThreadsafeBatcher
+from .calls.threads.result_streams import BlockingResultStream, ThreadsafeResultStream
 from .calls.threads.streams import BlockingStream, ThreadsafeStream
 from .errors import (
     BatcherClosedError,
@@ -52,12 +55,14 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Acted",
     "AnyBatcher",
     "Batcher",
     "BatcherClosedError",
     "BatcherStatistics",
     "BlockingBatcher",
     "BlockingClient",
+    "BlockingResultStream",
     "BlockingStream",
     "Client",
     "Completion",
@@ -73,6 +78,7 @@ __all__ = [
     "Health",
     "InvalidRequestError",
     "KvCacheFullError",
+    "MapResult",
     "ModelFormatError",
     "ModelInfo",
     "NoFreeSequenceError",
@@ -83,6 +89,7 @@ __all__ = [
     "QueueFullError",
     "RequestEvent",
     "RequestTooLongError",
+    "ResultStream",
     "SamplingParams",
     "SchedulerConfig",
     "Score",
@@ -91,6 +98,7 @@ __all__ = [
     "SupervisionConfig",
     "TelemetryEvent",
     "ThreadsafeBatcher",
+    "ThreadsafeResultStream",
     "ThreadsafeStream",
     "Timeline",
     "TokenLogprob",

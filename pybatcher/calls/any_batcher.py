@@ -24,6 +24,7 @@ from .call import (
 )
 from .completion import Completion
 from .composed.bounded import map_bounded, retry_beside_others
+from .composed.composed_calls import ComposedCalls
 from .composed.prompt_logprobs import check_prompt_logprobs, complete_with_prompt
 from .lifecycle import Lifecycle
 from .model_info import ModelInfo
@@ -69,7 +70,7 @@ _MOST_AT_ONCE = 256
 """The most prompts of one `generate` call with a list that are in flight at a time."""
 
 
-class AnyBatcher(Lifecycle):
+class AnyBatcher(Lifecycle, ComposedCalls):
     """Base of `Batcher`, which runs in this process, and of `Client`, which talks to a sidecar.
 
         async def summarise(batcher: pybatcher.AnyBatcher, text: str) -> str:

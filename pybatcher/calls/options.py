@@ -13,19 +13,24 @@ from ..params.unknown_names import unknown_argument
 from ..scheduling import Pooling
 
 __all__ = [
+    "ActOptions",
     "ChatOptions",
     "CompleteOptions",
     "EmbedOptions",
     "GenerateOptions",
+    "MapOptions",
     "PrefixOptions",
     "RequestOptions",
     "SamplingOptions",
     "ScoreOptions",
     "TemplateOptions",
+    "ThinkingOptions",
     "TokenizeOptions",
+    "TypedActOptions",
     "TypedChatOptions",
     "TypedCompleteOptions",
     "TypedGenerateOptions",
+    "TypedMapOptions",
     "UntypedOptions",
     "check_known",
     "check_names",
@@ -74,16 +79,21 @@ class SamplingOptions(UntypedOptions, total=False):
     json_schema: Any
 
 
-class TemplateOptions(TypedDict, total=False):
+class ThinkingOptions(TypedDict, total=False):
+    """The keywords of a chat that decide about its prompt, without its tools."""
+
+    tool_choice: str | Mapping[str, Any] | None
+    enable_thinking: bool | None
+    reasoning_effort: str | None
+    chat_template_kwargs: Mapping[str, Any] | None
+
+
+class TemplateOptions(ThinkingOptions, total=False):
     """The keywords of a chat that decide about its prompt: with `tool_choice="none"` it has no
     tools.
     """
 
     tools: Sequence[Any] | None
-    tool_choice: str | Mapping[str, Any] | None
-    enable_thinking: bool | None
-    reasoning_effort: str | None
-    chat_template_kwargs: Mapping[str, Any] | None
 
 
 class TokenizeOptions(TemplateOptions, total=False):
@@ -92,11 +102,19 @@ class TokenizeOptions(TemplateOptions, total=False):
     add_special_tokens: bool
 
 
-class TypedChatOptions(RequestOptions, UntypedOptions, TemplateOptions, total=False):
-    """The keywords of `chat` and `stream_chat` beside a type as `json_schema`."""
+class TypedActOptions(RequestOptions, UntypedOptions, ThinkingOptions, total=False):
+    """The keywords of `act` beside a type as `json_schema`."""
 
     parallel_tool_calls: bool
     max_reasoning_tokens: int | None
+
+
+class ActOptions(TypedActOptions, SamplingOptions, total=False):
+    """The keywords of `act`: those of `chat` without `tools`, which is an argument of its own."""
+
+
+class TypedChatOptions(TypedActOptions, TemplateOptions, total=False):
+    """The keywords of `chat` and `stream_chat` beside a type as `json_schema`."""
 
 
 class ChatOptions(TypedChatOptions, SamplingOptions, total=False):
@@ -123,6 +141,14 @@ class CompleteOptions(TypedCompleteOptions, SamplingOptions, total=False):
     """The keywords of `generate`: those of `stream`, and options whose results come only at the
     end.
     """
+
+
+class TypedMapOptions(TypedChatOptions, TypedCompleteOptions, total=False):
+    """The keywords of `map` beside a type as `json_schema`."""
+
+
+class MapOptions(TypedMapOptions, SamplingOptions, total=False):
+    """The keywords of `map`: those of `generate` and of `chat`, for items of either kind."""
 
 
 class ScoreOptions(RequestOptions, total=False):

@@ -13,13 +13,14 @@ import typer
 
 from ..calls.any_batcher import AnyBatcher
 from ..calls.completion import Completion
+from ..calls.composed.tool_loop import run_tool
 from ..errors import ConnectionLostError, InvalidRequestError
 from ..params import SamplingParams, left_to_model
 from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .console import remark, report_error, write, write_foreign
 from .options import ModelArgument, ModelOption, SystemPromptOption, chosen_model, takes_options
 from .over_socket import SocketOption, open_batcher
-from .tools import Tools, load_tools, run_tool, shown
+from .tools import Tools, load_tools, shown
 
 __all__ = ["chat"]
 

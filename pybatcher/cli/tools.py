@@ -1,19 +1,18 @@
-"""Tools of `pybatcher chat`: Python functions, named on the command line, and their calls."""
+"""Tools of `pybatcher chat`: Python functions that the command line names."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import typer
 
 from ..text.tool_call import ToolCall
 
-__all__ = ["Tools", "load_tools", "run_tool", "shown"]
+__all__ = ["Tools", "load_tools", "shown"]
 
 Tools = dict[str, Callable[..., Any]]
 _MOST_SHOWN = 200  # characters
@@ -40,17 +39,6 @@ def load_tools(text: str) -> Tools:
             raise typer.BadParameter(f"{module_name!r} has no function {name!r}.")
         tools[function.__name__ if inspect.isfunction(function) else name] = function
     return tools
-
-
-async def run_tool(tools: Tools, call: ToolCall) -> str:
-    """Run a call and return the result for the model, or the error of a failure as a text."""
-    try:
-        result = tools[call.name](**call.arguments)
-        if isinstance(result, Awaitable):
-            result = await result
-        return result if isinstance(result, str) else json.dumps(result, default=str)
-    except Exception as error:  # the model gets the error, and may try again
-        return f"error: {type(error).__name__}: {error}"
 
 
 def shown(call: ToolCall, result: str) -> str:

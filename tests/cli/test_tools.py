@@ -14,7 +14,7 @@ from scripted_chats import ScriptedBatcher, turn_of
 
 from pybatcher import SamplingParams, ToolCall
 from pybatcher.cli.chat import Talk, _answer
-from pybatcher.cli.tools import load_tools, run_tool, shown
+from pybatcher.cli.tools import load_tools, shown
 
 MODULE = '''
 import asyncio
@@ -27,10 +27,6 @@ async def later(text: str) -> dict:
     """Answer later."""
     await asyncio.sleep(0)
     return {"text": text}
-
-def fails() -> None:
-    """Fail."""
-    raise ValueError("not today")
 
 number = 5
 '''
@@ -69,17 +65,6 @@ def test_what_is_no_function_is_said(module: str, text: str, message: str) -> No
     with pytest.raises(typer.BadParameter) as raised:
         load_tools(text)
     assert message in str(raised.value)
-
-
-async def test_results_and_failures_are_texts_for_the_model(module: str) -> None:
-    tools = load_tools(f"{module}:add,later,fails")
-    for name, arguments, expected in (
-        ("add", {"a": 3, "b": 4}, "7"),
-        ("later", {"text": "ä"}, '{"text": "\\u00e4"}'),
-        ("fails", {}, "error: ValueError: not today"),
-        ("add", {"a": 3}, "error: TypeError: add() missing 1 required positional argument: 'b'"),
-    ):
-        assert await run_tool(tools, ToolCall("call_0", name, arguments, "")) == expected
 
 
 def test_a_call_is_shown_in_a_line() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pybatcher import Completion, Piece, ToolCall
 from pybatcher.calls.completion import Timeline, Usage
+from pybatcher.calls.composed.composed_calls import ComposedCalls
 
 __all__ = ["ScriptedBatcher", "turn_of"]
 
@@ -32,15 +33,17 @@ class ScriptedStream:
         self.completion = self._made
 
 
-class ScriptedBatcher:
+class ScriptedBatcher(ComposedCalls):
     """Answers with turns that are known."""
 
     def __init__(self, *turns: Completion | BaseException) -> None:
         self.turns = list(turns)
         self.asked: list[list[dict[str, Any]]] = []
+        self.options: list[dict[str, Any]] = []
 
-    async def chat(self, messages: Any, **options: Any) -> Completion:
+    async def chat(self, messages: Any, params: Any = None, **options: Any) -> Completion:
         self.asked.append(list(messages))
+        self.options.append({"tool_choice": None, **options})
         turn = self.turns.pop(0)
         assert isinstance(turn, Completion)
         return turn

@@ -21,6 +21,9 @@ ELSEWHERE = {
     "serving/runtime.py": "system/test_resume_with_engine.py",
     # What all types of tokenizers of a GGUF share.
     "loading/tokenizers/gguf_vocabulary.py": "loading/tokenizers/test_gguf_tokenizer.py",
+    # Methods that only forward.
+    "calls/composed/composed_calls.py": "calls/composed/test_map_results.py",
+    "calls/threads/composed_calls.py": "calls/threads/test_result_streams.py",
     # Plain values, and a protocol.
     "scheduling/plan.py": "scheduling/scenarios/test_forms.py",
     # What commands print, run as a user runs them.

@@ -16,6 +16,7 @@ import threading
 import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -48,15 +49,21 @@ MESSAGES = [{"role": "user", "content": "Hello"}]
 GOOD: dict[str, Any] = {
     "content": PROMPT,
     "continuations": [" a", " b"],
+    "items": [PROMPT, [65, 66]],
     "messages": MESSAGES,
     "name": "odd",
     "prefix": PROMPT,
     "prompt": PROMPT,
+    "room": 64,
     "texts": ["one", [65, 66]],
     "token_ids": [65, 66],
+    "tools": [],
 }
 LIFE = {"start", "close", "over", "from_torch", "reload", "attach"}
-GENERATING = {"generate", "chat", "stream", "stream_chat"}
+GENERATING = {"generate", "chat", "stream", "stream_chat", "act", "map"}
+ITERATED = {"stream", "stream_chat", "map"}
+MOST_RESULTS = 20  # of a map, whose items may be endless
+FUNCTIONS = {"progress"}  # of the caller, whose errors are its own
 
 
 def arguments_of(name: str) -> list[str]:
@@ -84,7 +91,7 @@ CALLS = [
 
 def test_every_call_and_argument_is_found() -> None:
     wanted = "add_prefix chat detokenize embed generate remove_prefix score stream stream_chat"
-    assert set(CALLS) >= {*wanted.split(), "tokenize"}
+    assert set(CALLS) >= {*wanted.split(), "tokenize", "act", "map", "trim"}
     assert {"prompt", "namespace", "timeout", "output", "stop"} <= set(arguments_of("generate"))
     for kind in (Client, BlockingBatcher, BlockingClient):
         assert all(callable(getattr(kind, name)) for name in CALLS)
@@ -93,7 +100,7 @@ def test_every_call_and_argument_is_found() -> None:
 def odd_call(random: Random) -> tuple[str, dict[str, Any], bool]:
     """A call, its arguments, and whether a name of theirs is wrong."""
     name = random.choice(CALLS)
-    names = arguments_of(name)
+    names = [one for one in arguments_of(name) if one not in FUNCTIONS]
     good = {one: GOOD[one] for one in names if one in GOOD}
     if name in GENERATING:
         good["max_tokens"] = 3
@@ -122,9 +129,14 @@ async def outcome(call: Callable[[], Awaitable[Any]], what: str, is_wrong: bool)
         raise
 
 
-async def read_all(stream: Any) -> None:
+async def read_all(stream: Any, name: str) -> None:
+    """Read a stream, or as much of a map as is enough."""
+    n_read = 0
     async for _ in stream:
-        pass
+        n_read += 1
+        if name == "map" and n_read == MOST_RESULTS:
+            break
+    await stream.aclose()
 
 
 class Honest:
@@ -200,8 +212,8 @@ def _short(value: object) -> str:
 
 def direct(batcher: Any) -> Callable[[str, dict[str, Any]], Awaitable[Any]]:
     async def ask(name: str, arguments: dict[str, Any]) -> None:
-        if name.startswith("stream"):
-            await read_all(getattr(batcher, name)(**arguments))
+        if name in ITERATED:
+            await read_all(getattr(batcher, name)(**arguments), name)
         else:
             await getattr(batcher, name)(**arguments)
 
@@ -211,9 +223,10 @@ def direct(batcher: Any) -> Callable[[str, dict[str, Any]], Awaitable[Any]]:
 def blocking(batcher: Any, threads: concurrent.futures.Executor) -> Any:
     def call(name: str, arguments: dict[str, Any]) -> None:
         result = getattr(batcher, name)(**arguments)
-        if name.startswith("stream"):
-            for _ in result:
-                pass
+        if name in ITERATED:
+            with result:
+                for _ in islice(result, MOST_RESULTS if name == "map" else None):
+                    pass
 
     async def ask(name: str, arguments: dict[str, Any]) -> None:
         await asyncio.get_running_loop().run_in_executor(threads, call, name, arguments)
@@ -266,8 +279,8 @@ async def test_over_the_threadsafe_batcher() -> None:
 
         async def ask(name: str, arguments: dict[str, Any]) -> None:
             asked = getattr(batcher.threadsafe, name)(**arguments)
-            if name.startswith("stream"):
-                await read_all(asked)
+            if name in ITERATED:
+                await read_all(asked, name)
             else:
                 await asyncio.wrap_future(asked)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, overload
 
-from typing_extensions import Unpack
+from typing_extensions import Unpack, override
 
 from ...params import SamplingParams
 from ..any_batcher import AnyBatcher
@@ -39,6 +39,7 @@ from ..prefix_info import PrefixInfo
 from ..scores import Embedding, Score
 from ..statistics import BatcherStatistics, Health
 from ..telemetry import Handler
+from .composed_calls import BlockingComposedCalls, ThreadsafeComposedCalls
 from .loop_thread import LoopThread
 from .remote_calls import RemoteCalls
 from .streams import BlockingStream, ThreadsafeStream
@@ -52,7 +53,7 @@ B = TypeVar("B", bound=AnyBatcher)
 T = TypeVar("T")
 
 
-class ThreadsafeBatcher:
+class ThreadsafeBatcher(ThreadsafeComposedCalls):
     """The calls of a batcher from any thread and any event loop, as `Batcher.threadsafe`.
 
         batcher.threadsafe.generate(prompt).result()                       # in a thread
@@ -253,7 +254,7 @@ class ThreadsafeBatcher:
         return found
 
 
-class BlockingCalls(ABC, Generic[B]):
+class BlockingCalls(BlockingComposedCalls, Generic[B]):
     """Base of batchers with an event loop and a thread of their own. Methods wait and return.
 
     The first call starts the batcher, unless `start` or `with` has. Calls of several threads are
@@ -525,11 +526,12 @@ class BlockingCalls(ABC, Generic[B]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} over {self._batcher!r}>"
 
-    def _running_thread(self) -> LoopThread:
-        """Return the thread of the event loop; start the batcher if nobody has.
+    @override
+    def _asked(self) -> B:
+        return self._batcher
 
-        Raises the errors of `start`.
-        """
+    @override
+    def _running_thread(self) -> LoopThread:
         if not self._has_started:
             self.start()
         assert self._thread is not None

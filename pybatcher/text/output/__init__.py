@@ -19,10 +19,11 @@ from .read.deltas import (
 )
 from .read.parser import ResponseParser, parse_response
 from .tools.tool_choice import ToolChoice, read_tool_choice
-from .tools.tools import ToolSpec, plain_tools, read_tools, schemas_of
+from .tools.tools import MAX_TOOLS, ToolSpec, plain_tools, read_tools, schemas_of
 
 __all__ = [
     "FORMATS",
+    "MAX_TOOLS",
     "ContentDelta",
     "Delta",
     "MarkupDelta",

@@ -34,6 +34,26 @@ CALLS = {
     "score": ('"a", ["b"]', "priority=3, timeout=None", "prioriti=3", "priority='x'"),
     "embed": ('["a"]', 'pooling="mean", timeout=2.0', "poling='mean'", 'pooling="max"'),
     "embed of one text": ('"a"', 'pooling="cls"', "poling='mean'", 'pooling="max"'),
+    "act": ("[{'role': 'user'}], [print]", "max_turns=3, top_p=0.5", "max_turn=3", "top_p='x'"),
+    "act with a definition": (
+        "[{'role': 'user'}], [({'name': 'a'}, print)]",
+        "tool_choice='auto', timeout=None",
+        "tools=[print]",
+        "max_turns='x'",
+    ),
+    "map": (
+        "['a', 'b']",
+        "at_once=3, errors='raise', max_tokens=3, tools=[print]",
+        "at_one=3",
+        "errors='ignore'",
+    ),
+    "map of dicts": (
+        "({'prompt': str(i)} for i in range(3))",
+        "progress=lambda n, total: None, prompt_logprobs=True",
+        "max_tokes=3",
+        "progress=3",
+    ),
+    "trim": ("[{'role': 'user'}], 5", "tools=[print]", "tool=[print]", "tools=3"),
     "add_prefix": ('"a"', 'name="x", timeout=2.0', 'nam="x"', "name=3"),
     "add_prefix in time": ('"a"', 'namespace="y", timeout=None', "timeot=3", "timeout='x'"),
 }
