@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +25,7 @@ _SLICE = 8192  # token ids that are checked in one turn of the loop
 _AT_A_TIME = 4  # long texts and chats at a time; each takes a thread and some megabytes
 _MOST_EACH = 2  # ... of one tenant
 _LISTS_AT_ONCE = 256  # lists of token ids that are checked in one turn of the loop
+_MOST_COUNTED = 2**18  # tokens of a text in `tokenize`, which the answer has
 _MOST_MESSAGES = 2**16
 _MOST_GROWN = 2**20  # characters that a normalizer makes of a short text
 _MOST_GROWTH = 8  # times that a long text is as long after a normalizer
@@ -64,16 +64,18 @@ def check_messages(messages: object) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """The most tokens of a text to embed, and its treatment if it has more.
+    """The most tokens of a text to embed or to count, and its treatment if it has more.
 
     most: the limit. cuts: True if the text is cut, False if it is refused. from_left: True if its
-    beginning is cut off, False if its end is. advice: the remedy, for the error.
+    beginning is cut off, False if its end is. advice: the remedy, for the error. counts: True for
+    a text whose tokens are counted, so that it may have more of them than a sequence.
     """
 
     most: int
     cuts: bool
     from_left: bool
     advice: str
+    counts: bool = False
 
 
 class PromptReader:
@@ -105,6 +107,9 @@ class PromptReader:
         self._most_ids = max(n_positions, _SLICE)
         self._most_counted = max(n_positions, MOST_IDS)
         self._advice = advice
+        most = max(n_positions, _MOST_COUNTED)
+        counting = f"one call counts at most {most} tokens: divide or shorten it"
+        self._counted = Truncation(most, False, False, counting, counts=True)
         self._slots = FairSlots(_AT_A_TIME, _MOST_EACH)
 
     async def read(
@@ -124,7 +129,8 @@ class PromptReader:
             own. A prompt of token ids is returned unchanged.
         field: the name of the prompt in errors. add_special_tokens: False leaves out the special
             tokens of a text. any_length: True reads a prompt that has more tokens than a sequence
-            has positions, to count them. limit: a lower limit for the tokens of a text.
+            has positions, to count them, up to `_MOST_COUNTED` and `MOST_IDS`. limit: a lower limit
+            for the tokens of a text.
         Raises InvalidRequestError for a prompt that is empty, is neither a text nor a sequence of
         whole numbers, or has tokens outside the vocabulary; RequestTooLongError for a prompt with
         more tokens than a sequence has positions.
@@ -349,9 +355,9 @@ class PromptReader:
         if len(text) <= self._tokenizer.quick_length:
             REQUEST.unicode(field, text)
             return self.encode(text, add_special_tokens=add_special_tokens)
-        most = self._n_positions if limit is None else min(limit.most, self._n_positions)
         if any_length:
-            most = sys.maxsize
+            limit = self._counted
+        most = self._most(limit)
         if len(text) > most:
             await self._check_length(field, len(text), limit)
         REQUEST.unicode(field, text)
@@ -385,7 +391,7 @@ class PromptReader:
     ) -> None:
         """Raise RequestTooLongError for a text that is too long whatever its characters are."""
         longest = await asyncio.to_thread(lambda: self._tokenizer.longest_token)
-        most = self._n_positions if limit is None else min(limit.most, self._n_positions)
+        most = self._most(limit)
         if n_characters > most * longest:
             raise self._too_long(
                 field,
@@ -393,10 +399,16 @@ class PromptReader:
                 limit,
             )
 
+    def _most(self, limit: Truncation | None) -> int:
+        """Return the most tokens of a text."""
+        if limit is None:
+            return self._n_positions
+        return limit.most if limit.counts else min(limit.most, self._n_positions)
+
     def _too_long(
         self, field: str, fault: str, limit: Truncation | None = None
     ) -> RequestTooLongError:
-        if limit is not None and limit.most < self._n_positions:
+        if limit is not None and (limit.counts or limit.most < self._n_positions):
             return RequestTooLongError(f"{field} {fault}; {limit.advice}", field=field)
         return RequestTooLongError(
             f"{field} {fault}; a sequence has {self._n_positions} positions: {self._advice}",

@@ -27,6 +27,7 @@ from pybatcher import (
 )
 from pybatcher.calls.questions import DetokenizeEach, TokenBytes
 from pybatcher.loading.tokenizers.growth import growth_of
+from pybatcher.serving import prompts
 from pybatcher.testing import FakeEngine, byte_tokenizer, fake_batcher
 from pybatcher.text import Tokenizer
 
@@ -297,6 +298,19 @@ async def test_tokens_are_counted_beyond_the_context() -> None:
         chat = await batcher.tokenize([{"role": "user", "content": text}])
         with pytest.raises(RequestTooLongError, match="messages"):
             await batcher.chat(chat)
+
+
+async def test_the_counted_tokens_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompts, "_MOST_COUNTED", 20_000)
+    async with fake_batcher(n_ctx=4096, chat_template=TEMPLATE) as batcher:
+        for n_characters in (19_000, 21_000, 30_000_000):
+            text = "a" * n_characters
+            for content in (text, [{"role": "user", "content": text}]):
+                if n_characters < 20_000:
+                    assert len(await batcher.tokenize(content)) >= n_characters
+                    continue
+                with pytest.raises(RequestTooLongError, match="one call counts at most 20000 tok"):
+                    await batcher.tokenize(content)
 
 
 async def test_tokenising_stops_where_the_tokens_are_too_many(tokenized: list[int]) -> None:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ...calls.any_batcher import AnyBatcher
-from ...calls.composed.bounded import map_bounded
-from ...calls.scores import Embedding
 from ...web import unless_gone
 from ..base.context import Context
 from ..base.field_names import fields_named, text_names
 from ..base.sampling_fields import read_flag
 from .embeddings import (
-    Texts,
     embeddings_json,
     pairs_body,
     ranked_body,
@@ -32,8 +27,6 @@ from .embeddings import (
 
 __all__ = ["ROUTES"]
 
-_MOST_IDS = 2**15  # token ids of one call, which are read in some milliseconds
-_CALLS_AT_ONCE = 2
 _FEW = 4  # vectors that are written on the loop: a large one takes half a millisecond
 
 
@@ -43,37 +36,11 @@ async def embeddings(context: Context, request: Request) -> Any:
     name, batcher = context.models.find(body.get("model"))
     texts, options, as_base64, dimensions = read_embeddings(body)
     options |= context.options(request)
-    names = text_names({"input": body["input"]})
-    made = await unless_gone(request, _embedded(batcher, texts, names, options))
+    with fields_named(lambda: text_names({"input": body["input"]})):
+        made = await unless_gone(request, batcher.embed(texts, **options))
     write = partial(embeddings_json, made, model=name, as_base64=as_base64, dimensions=dimensions)
     written = write() if len(made) <= _FEW else await asyncio.to_thread(write)
     return Response(written, media_type="application/json")
-
-
-async def _embedded(
-    batcher: AnyBatcher, texts: Texts, names: Mapping[str, str], options: Mapping[str, Any]
-) -> list[Embedding]:
-    """Embed texts with several calls if they are long lists of token ids.
-
-    Reading and packing the ids of one call takes the event loop, and so delays all streams. names:
-    the fields of the request by the texts' names. Raises HttpError.
-    """
-    groups: list[range] = []
-    n_ids = _MOST_IDS + 1
-    for i, text in enumerate(texts):
-        n_ids += 0 if isinstance(text, str) else len(text)
-        if n_ids > _MOST_IDS:
-            groups.append(range(i, i))
-            n_ids = 0 if isinstance(text, str) else len(text)
-        groups[-1] = range(groups[-1].start, i + 1)
-
-    async def embedded(group: range) -> list[Embedding]:
-        own = {f"texts[{k}]": names[f"texts[{i}]"] for k, i in enumerate(group)}
-        with fields_named(lambda: own):
-            return await batcher.embed(texts[group.start : group.stop], **options)
-
-    made = await map_bounded(embedded, groups, _CALLS_AT_ONCE)
-    return [one for several in made for one in several]
 
 
 async def score(context: Context, request: Request) -> Any:

@@ -14,7 +14,6 @@ from ..base.list_response import list_json
 from ..base.sampling_fields import bad
 
 __all__ = [
-    "Texts",
     "embeddings_body",
     "embeddings_json",
     "pairs_body",

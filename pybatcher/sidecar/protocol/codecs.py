@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from ...calls import questions as q
@@ -335,7 +336,12 @@ def codec_of(question: Question[Any]) -> Codec[Any]:
 
 
 def _prompts(several: object, name: str) -> list[Any]:
-    return [ASKED.prompt(one, f"{name}[{i}]") for i, one in enumerate(check_several(name, several))]
+    prompts = check_several(name, several)
+    if set(map(type, prompts)) == {list}:  # tens of thousands of lists, checked as one
+        flat = list(chain.from_iterable(prompts))
+        if set(map(type, flat)) == {int} and min(flat) >= 0 and max(flat) < 2**31:
+            return list(prompts)
+    return [ASKED.prompt(one, f"{name}[{i}]") for i, one in enumerate(prompts)]
 
 
 def _namespace(opts: Mapping[str, Any]) -> str | None:

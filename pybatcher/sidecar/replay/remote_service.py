@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
@@ -27,11 +28,14 @@ from ...calls.arguments import (
 from ...calls.backpressure import CURRENT_BACKPRESSURE
 from ...calls.call import Call, CallOptions, CallService, Messages, Prompt, Question
 from ...calls.chat_settings import ChatSettings
+from ...calls.composed.bounded import map_bounded
 from ...calls.questions import (
     AddPrefix,
     Describe,
+    EmbedTexts,
     ListPrefixes,
     RemovePrefix,
+    ScoreContinuations,
     Tokenize,
 )
 from ...calls.reply import Reply
@@ -43,6 +47,7 @@ from ...errors import (
     RequestTooLongError,
 )
 from ...errors.checks import REQUEST
+from ...scheduling import own_copy
 from ..protocol.codecs import Codec, codec_of
 from ..protocol.wire import event_from_wire, read_content
 from ..protocol.wire_fields import ASKED
@@ -55,6 +60,9 @@ __all__ = ["RemoteService", "attach_and_watch", "plain_fields"]
 _LOGGER = logging.getLogger("pybatcher")
 T = TypeVar("T")
 _LEAST_TIMEOUT = 1e-3  # seconds
+_ITEMS_OF_PART = 1024  # texts of one question
+_IDS_OF_PART = 2**15  # token ids of one question, and texts
+_PARTS_AT_ONCE = 2
 _ANY_TOKEN = 2**63  # only the other end knows the size of the vocabulary
 
 
@@ -147,8 +155,13 @@ class RemoteService(CallService):
             await self._check_ids(name, getattr(question, name))
         question = plain_fields(question)
         codec = codec_of(question)
-        params = codec.write(question)
         answer: T
+        if isinstance(question, (EmbedTexts, ScoreContinuations)):
+            parts = _parts_of(question)
+            if len(parts) > 1:
+                answer = await self._ask_in_parts(question, parts)
+                return answer
+        params = codec.write(question)
         if isinstance(question, AddPrefix):
             answer = await self._add_prefix(codec, question, params)
             return answer
@@ -158,8 +171,7 @@ class RemoteService(CallService):
         if isinstance(question, ListPrefixes):
             answer = await self._list_prefixes(codec, params)
             return answer
-        timeout = question.timeout if isinstance(question, CallOptions) else None
-        answer = codec.answer_from_wire(await self._ask(codec.method, params, timeout))
+        answer = await self._ask_one(codec, question, params)
         return answer
 
     @override
@@ -175,6 +187,39 @@ class RemoteService(CallService):
         except RequestTooLongError:
             limits = (await self.ask(Describe())).get("limits", {})
             check_ids(field, ids, limits.get("max_sequence_length", 0))
+
+    async def _ask_one(
+        self, codec: Codec[Question[Any]], question: Question[Any], params: list[Any]
+    ) -> Any:
+        timeout = question.timeout if isinstance(question, CallOptions) else None
+        return codec.answer_from_wire(await self._ask(codec.method, params, timeout))
+
+    async def _ask_in_parts(
+        self, question: EmbedTexts | ScoreContinuations, parts: list[range]
+    ) -> Any:
+        """Ask a long question by several short ones, and return all their answers in order.
+
+        Reading, writing and packing a question takes the event loop, and so delays all streams.
+        """
+        now = self.pending.clock()
+        deadline = _deadline(now, question.timeout)
+        name = _ITEMS[type(question)]
+        items = getattr(question, name)
+
+        async def ask(part: range) -> Any:
+            timeout = question.timeout
+            if deadline is not None:
+                timeout = max(deadline - self.pending.clock(), _LEAST_TIMEOUT)
+            given: Any = {name: items[part.start : part.stop], "timeout": timeout}
+            own = replace(question, **given)
+            codec = codec_of(own)
+            try:
+                return await self._ask_one(codec, own, codec.write(own))
+            except PybatcherError as error:
+                raise _moved(error, name, part.start) from None
+
+        answers = await map_bounded(ask, parts, _PARTS_AT_ONCE)
+        return [one for answer in answers for one in answer]
 
     async def _tokenize_until(
         self, content: Prompt | Messages, chat: ChatSettings, deadline: float | None
@@ -320,6 +365,36 @@ def attach_and_watch(
     return detach_and_unwatch
 
 
+def _parts_of(question: EmbedTexts | ScoreContinuations) -> list[range]:
+    """Return the places of the texts of a question, in parts that are read in milliseconds."""
+    items = getattr(question, _ITEMS[type(question)])
+    parts = [range(0)]
+    size = 0
+    for i, item in enumerate(items if isinstance(items, (list, tuple)) else ()):
+        own = len(item) if isinstance(item, (list, tuple)) else 1
+        if len(parts[-1]) == _ITEMS_OF_PART or (parts[-1] and size + own > _IDS_OF_PART):
+            parts.append(range(i, i))
+            size = 0
+        parts[-1] = range(parts[-1].start, i + 1)
+        size += own
+    return parts
+
+
+def _moved(error: PybatcherError, name: str, start: int) -> PybatcherError:
+    """Return an error of a part with the places that its items have in the whole question."""
+
+    def place(found: re.Match[str]) -> str:
+        return f"{found[1]}[{int(found[2]) + start}]"
+
+    pattern = re.compile(rf"^({name}|inputs)\[(\d+)\]")
+    if error.field is None or start == 0 or not pattern.match(error.field):
+        return error
+    moved = own_copy(error)
+    moved.field = pattern.sub(place, error.field)
+    moved.args = (pattern.sub(place, str(error)), *error.args[1:])
+    return moved
+
+
 def _plain(value: Any) -> Any:
     """Return arrays and tensors as lists, also in a list; the other end checks other values.
 
@@ -344,6 +419,7 @@ def plain_fields(question: Question[T]) -> Question[T]:
 
 
 _NO_ARRAYS = frozenset({int, str})
+_ITEMS: dict[type, str] = {EmbedTexts: "texts", ScoreContinuations: "continuations"}
 
 _SEQUENCES = frozenset({"prompt", "continuations", "texts", "prefix", "token_ids"})
 """The fields of questions that may be arrays, or lists of arrays."""

@@ -67,29 +67,3 @@ async def test_documents_are_returned(http: httpx.AsyncClient, flag: bool | None
     results = (await http.post("/v2/rerank", json=asked)).json()["results"]
     texts = {one["index"]: one.get("document") for one in results}
     assert texts == ({0: None, 1: None} if flag is False else {0: {"text": "b"}, 1: {"text": "c"}})
-
-
-async def test_many_token_ids_are_embedded_by_several_calls(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sizes: list[int] = []
-    async with fake_batcher(n_ctx=4096) as batcher:
-        embed = batcher.embed
-
-        async def counted(texts: Any, **options: Any) -> Any:
-            sizes.append(sum(map(len, texts)))
-            return await embed(texts, **options)
-
-        monkeypatch.setattr(batcher, "embed", counted)
-        transport = httpx.ASGITransport(application(batcher))
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-            texts = [[1 + i % 50] * 2000 for i in range(50)]
-            found = await http.post("/v1/embeddings", json={"input": texts})
-            assert sizes == [32_000, 32_000, 32_000, 4000]
-            vectors = [one["embedding"] for one in found.json()["data"]]
-            (alone,) = (await http.post("/v1/embeddings", json={"input": texts[40]})).json()["data"]
-            assert vectors[40] == alone["embedding"]
-            for odd, param in (([5000] * 3, "input[40][0]"), ([1] * 5000, "input[40]")):
-                texts[40] = odd
-                found = await http.post("/v1/embeddings", json={"input": texts})
-                assert (found.status_code, found.json()["error"]["param"]) == (400, param)

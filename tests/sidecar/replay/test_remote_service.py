@@ -390,3 +390,52 @@ async def test_too_many_token_ids_are_refused_before_they_are_copied(
             assert str(raised.value).startswith(f"{field} has 524288 token ids; one call takes")
         else:
             assert not isinstance(raised.value, RequestTooLongError)
+
+
+@pytest.mark.parametrize("is_score", [False, True])
+async def test_a_long_question_is_asked_in_parts(is_score: bool) -> None:
+    remote = a_relay()
+    link = made(remote)
+    items = ["a"] * 1024 + [[1] * 2**14, [2] * 2**14, [3] * 2**14]
+    question: Any = EmbedTexts(texts=items, timeout=9.0)
+    if is_score:
+        question = ScoreContinuations(prompt="p", continuations=items, timeout=9.0)
+    asking = asyncio.ensure_future(remote.ask(question))
+    await turn()
+    first, second = link.in_flight  # the third is asked when one of them has its answer
+    sent = [link.sent[call][1][int(is_score)] for call in (first, second)]
+    assert sent == [items[:1024], items[1024:1026]]
+    assert 8000 < link.sent[first][1][-1]["timeout_ms"] <= 9000
+
+    def answer(i: int) -> dict[str, Any]:
+        return {"logprob": -float(i), "token_logprobs": [-float(i)], "token_ids": [i]}
+
+    def end(call: int, *numbers: int) -> None:
+        scores = [answer(i) for i in numbers]
+        usage = {"of_each": [[1, 0]] * len(numbers)}
+        vectors = {"embeddings": [[float(i)] for i in numbers], "usage": usage}
+        link.end(call, scores if is_score else vectors)
+
+    end(first, *range(1024))
+    await turn()
+    third = link.in_flight[-1]
+    assert link.sent[third][1][int(is_score)] == items[1026:]
+    end(third, 1026)
+    end(second, 1024, 1025)
+    found = await asking
+    values = [-one.logprob if is_score else one.vector[0] for one in found]
+    assert values == list(map(float, range(1027)))
+
+
+async def test_an_error_of_a_part_has_the_place_in_the_whole() -> None:
+    remote = a_relay()
+    link = made(remote)
+    asking = asyncio.ensure_future(remote.ask(EmbedTexts(texts=["a"] * 2000)))
+    await turn()
+    _, second = link.in_flight
+    link.end(second, error=InvalidRequestError("texts[7] is '', x", field="texts[7]"))
+    with pytest.raises(InvalidRequestError, match=r"^texts\[1031\] is '', x$") as raised:
+        await asking
+    assert raised.value.field == "texts[1031]"
+    await turn()
+    assert remote.pending.n_in_flight == 0
