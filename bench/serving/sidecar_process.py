@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,14 @@ class Sidecar:
     socket: its path. pid: of the front process. log: the file with its stderr.
     """
 
-    def __init__(self, folder: Path, arguments: Mapping[str, Any], *, watched: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        arguments: Mapping[str, Any],
+        *,
+        watched: bool,
+        before: Sequence[str] = (),
+    ) -> None:
         self.socket, self.log = folder / "bench.sock", folder / "log"
         told = {"socket": str(self.socket), **arguments}
         command = [sys.executable, "-m"]
@@ -43,7 +50,11 @@ class Sidecar:
                 command += [f"--{name.replace('_', '-')}", str(value)]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, cwd=ROOT
+                [*before, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=ROOT,
             )
         self.pid = self._process.pid
 
@@ -97,14 +108,17 @@ class Sidecar:
 
 
 @contextmanager
-def open_sidecar(*, watched: bool = False, **arguments: Any) -> Iterator[Sidecar]:
+def open_sidecar(
+    *, watched: bool = False, before: Sequence[str] = (), **arguments: Any
+) -> Iterator[Sidecar]:
     """Start a sidecar with its socket in a temporary folder; kill it at the end of the context.
 
-    watched: measure its event loop's lag, which costs a little. arguments: `model` and options of
+    watched: measure its event loop's lag, which costs a little. before: a command that runs the
+    server's command with `exec`. arguments: `model` and options of
     `pybatcher serve`, by name.
     """
     folder = Path(tempfile.mkdtemp(prefix="pybatcher-bench-"))
-    running = Sidecar(folder, arguments, watched=watched)
+    running = Sidecar(folder, arguments, watched=watched, before=before)
     try:
         yield running
     finally:
