@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -14,18 +15,22 @@ import typer
 from ..calls.any_batcher import AnyBatcher
 from ..calls.completion import Completion
 from ..calls.composed.tool_loop import run_tool
-from ..errors import ConnectionLostError, InvalidRequestError
+from ..calls.options import TemplateOptions
+from ..errors import ConfigError, ConnectionLostError, InvalidRequestError, RequestTooLongError
 from ..params import SamplingParams, left_to_model
 from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .console import remark, report_error, write, write_foreign
+from .conversation import Conversation, Message
 from .options import ModelArgument, ModelOption, SystemPromptOption, chosen_model, takes_options
 from .over_socket import SocketOption, open_batcher
 from .tools import Tools, load_tools, shown
 
 __all__ = ["chat"]
 
-HINT = "Ctrl-C stops an answer, Ctrl-D leaves, /reset starts over.\n"
-Message = dict[str, Any]
+HINT = (
+    "Ctrl-C stops an answer, Ctrl-D leaves, /reset starts over, /trim drops the oldest turns,\n"
+    "/save FILE and /load FILE keep the conversation.\n"
+)
 _MOST_ROUNDS = 8  # rounds of tool calls before an answer is given up
 
 ToolsOption = Annotated[
@@ -54,6 +59,23 @@ ReasoningOption = Annotated[
         show_default=False,
     ),
 ]
+TrimOption = Annotated[
+    bool,
+    typer.Option(
+        "--trim",
+        help="Drop the oldest turns when the conversation no longer fits, instead of an error.",
+    ),
+]
+ConversationOption = Annotated[
+    str | None,
+    typer.Option(
+        "--conversation",
+        metavar="FILE",
+        help="Continue the conversation of this file, if it exists, and write it after each "
+        "answer.",
+        show_default=False,
+    ),
+]
 
 
 @takes_options(
@@ -68,6 +90,8 @@ def chat(
     tools: ToolsOption = None,
     enable_thinking: ThinkingOption = None,
     max_reasoning_tokens: ReasoningOption = None,
+    trim: TrimOption = False,
+    conversation: ConversationOption = None,
     *,
     sampling: dict[str, Any],
     options: dict[str, Any],
@@ -83,42 +107,120 @@ def chat(
         {} if tools is None else load_tools(tools),
         enable_thinking,
         max_reasoning_tokens,
+        trim,
     )
+    talked = Conversation()
+    if conversation is not None and os.path.exists(conversation):
+        talked.load(conversation)
     # The loop runs only while an answer streams, not while the user types: reading a line needs no
     # thread, and the runner turns Ctrl-C into the cancellation of that answer.
     with asyncio.Runner() as runner:
         batcher = runner.run(open_batcher(socket, path, system_prompt, options))
         try:
-            _converse(runner, batcher, talk)
+            _converse(runner, batcher, talk, talked, conversation)
         finally:
             runner.run(batcher.close())
 
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """The options of the model's answers."""
+    """The options of the model's answers. trims: whether old turns are dropped without request."""
 
     params: SamplingParams
     tools: Tools
     enable_thinking: bool | None
     max_reasoning_tokens: int | None
+    trims: bool = False
+
+    @property
+    def template(self) -> TemplateOptions:
+        """The options that the chat template sees."""
+        tools = list(self.tools.values()) or None
+        return {"tools": tools, "enable_thinking": self.enable_thinking}
 
 
-def _converse(runner: asyncio.Runner, batcher: AnyBatcher, talk: Talk) -> None:
+def _converse(
+    runner: asyncio.Runner,
+    batcher: AnyBatcher,
+    talk: Talk,
+    talked: Conversation,
+    path: str | None,
+) -> None:
+    """Answer the lines of stdin. path: the file that keeps the conversation; None: no file."""
     interactive = sys.stdin.isatty()
     if interactive:
         with suppress(ImportError):  # some builds of Python lack it
             importlib.import_module("readline")  # gives input() line editing and a history
         write(HINT)
-    messages: list[Message] = []
     while (line := _read_line(interactive)) is not None:
-        if line == "/reset":
-            messages.clear()
-        elif line:
-            asked = [*messages, {"role": "user", "content": line}]
+        try:
+            if not line or _obeyed(line, runner, batcher, talk, talked):
+                continue
+            asked = [*talked.sent, {"role": "user", "content": line}]
             answers = _answer(runner, batcher, asked, talk)
             if answers:
-                messages = [*asked, *answers]
+                talked.add(asked, answers)
+                if path is not None:
+                    talked.save(path)
+        except ConfigError as error:  # of a file; the conversation goes on
+            report_error(str(error))
+
+
+def _obeyed(
+    line: str, runner: asyncio.Runner, batcher: AnyBatcher, talk: Talk, talked: Conversation
+) -> bool:
+    """Obey a command and return True; False for a line that is none."""
+    command, _, file = line.partition(" ")
+    file = os.path.expanduser(file.strip())
+    if line == "/reset":
+        talked.clear()
+    elif line == "/trim":
+        _trim(runner, batcher, talk, talked)
+    elif command in ("/save", "/load"):
+        if not file:
+            raise ConfigError(f"{command} needs the name of a file: {command} FILE")
+        if command == "/save":
+            talked.save(file)
+        else:
+            talked.load(file)
+        remark(f"{len(talked.messages)} messages\n")
+    else:
+        return False
+    return True
+
+
+def _trim(runner: asyncio.Runner, batcher: AnyBatcher, talk: Talk, talked: Conversation) -> None:
+    """Drop the oldest turns, so that half of a sequence is free."""
+    try:
+        runner.run(_drop_turns(batcher, talked.sent, talk, is_asked_for=True))
+    except KeyboardInterrupt:
+        pass
+    except (InvalidRequestError, ConnectionLostError) as error:
+        report_error(str(error))
+
+
+async def _drop_turns(
+    batcher: AnyBatcher, messages: list[Message], talk: Talk, is_asked_for: bool = False
+) -> None:
+    """Drop the oldest of the messages, if they leave too little room for an answer.
+
+    Half of a sequence is free then, if the last turn allows it: the next questions find the rest
+    in the cache.
+    """
+    if not messages:
+        return
+    n_positions = (await batcher.model_info()).max_sequence_length
+    half = max(n_positions // 2, 1)
+    room = min(talk.params.max_tokens, half)
+    n_tokens = len(await batcher.tokenize(messages, **talk.template))
+    if not is_asked_for and n_tokens + room <= n_positions:
+        return
+    try:
+        kept = await batcher.trim(messages, half, **talk.template)
+    except RequestTooLongError:
+        kept = await batcher.trim(messages, room, **talk.template)
+    remark(f"{len(messages) - len(kept)} of {len(messages)} messages dropped\n")
+    messages[:] = kept
 
 
 def _read_line(interactive: bool) -> str | None:
@@ -147,7 +249,7 @@ def _answer(
     except KeyboardInterrupt:
         pass
     except InvalidRequestError as error:
-        report_error(f"{error} (/reset starts the conversation over)")
+        report_error(f"{error} (/trim drops the oldest turns, /reset starts the conversation over)")
         return []
     except ConnectionLostError as error:
         report_error(f"{error} (ask again to have it made anew)")
@@ -160,6 +262,8 @@ async def _rounds(
     batcher: AnyBatcher, messages: list[Message], talk: Talk, answers: list[Message]
 ) -> None:
     """Append the assistant's turns to `answers`, and the results of the tools that they call."""
+    if talk.trims:
+        await _drop_turns(batcher, messages, talk)
     for _ in range(_MOST_ROUNDS):
         made = await _turn(batcher, [*messages, *answers], talk, answers)
         if made.finish_reason != "tool_calls":  # without calls, or with one that was cut
@@ -179,8 +283,7 @@ async def _turn(
     stream = batcher.stream_chat(
         messages,
         talk.params,
-        tools=list(talk.tools.values()) or None,
-        enable_thinking=talk.enable_thinking,
+        **talk.template,
         max_reasoning_tokens=talk.max_reasoning_tokens,
     )
     reasons = False
