@@ -9,7 +9,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +140,7 @@ class Batcher(AnyBatcher):
                 self._telemetry,
                 limits={
                     "n_ctx": engine.kv_total_blocks * engine.block_size,
-                    "n_parallel": self._engine_config.n_parallel,
+                    "n_parallel": engine.n_parallel - scheduler.max_prefixes,
                     "max_prefixes": scheduler.max_prefixes,
                     "max_queue_requests": scheduler.max_queue_requests,
                     "max_queue_tokens": scheduler.max_queue_tokens,
@@ -152,11 +151,9 @@ class Batcher(AnyBatcher):
             raise
 
     async def _open(self) -> Runtime:
-        config = self._engine_config
-        n_sequences = config.n_parallel + self._scheduler_config.max_prefixes
-        config = replace(config, n_parallel=n_sequences)
         loop = asyncio.get_running_loop()
-        opening = loop.run_in_executor(None, self._opener, config)
+        n_prefixes = self._scheduler_config.max_prefixes
+        opening = loop.run_in_executor(None, self._opener, self._engine_config, n_prefixes)
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
@@ -181,6 +178,11 @@ class Batcher(AnyBatcher):
     @override
     def statistics(self) -> BatcherStatistics:
         return self._running_service().statistics()
+
+    @property
+    def _n_parallel(self) -> int:
+        """The most requests that run at once, once started."""
+        return self.runtime.engine.n_parallel - self._scheduler_config.max_prefixes
 
     def check_idle(self) -> None:
         """Raise an EngineError that names leftovers: requests, and KV blocks that no prefix holds.

@@ -46,7 +46,15 @@ from .machine.cuda import CudaDevice, CudaInfo
 from .machine.memory import MemoryNeed
 from .params import SamplingParams
 from .params.batcher_options import Device, Dtype, KvDtype
-from .params.config import BLOCK_SIZE, BlockSize, CachePlace, ContextSize, EngineConfig
+from .params.config import (
+    BLOCK_SIZE,
+    MOST_AUTO_PARALLEL,
+    BlockSize,
+    CachePlace,
+    ContextSize,
+    EngineConfig,
+    ParallelSize,
+)
 from .scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult, TopLogprobs
 from .text.grammars import GrammarJob, OutputMatcher, StepMasks, after_step, before_step
 
@@ -83,7 +91,7 @@ class Engine(_core.Engine):
         kv_dtype: KvDtype = "auto",
         device: Device = "auto",
         n_ctx: ContextSize = 8192,
-        n_parallel: int = 8,
+        n_parallel: ParallelSize = "auto",
         n_ubatch: int = 512,
         n_threads: int = 0,
         block_size: BlockSize = "auto",
@@ -118,19 +126,26 @@ class Engine(_core.Engine):
 
     @classmethod
     def from_loaded(
-        cls, model: LoadedModel, config: EngineConfig, progress: Progress | None = None
+        cls,
+        model: LoadedModel,
+        config: EngineConfig,
+        progress: Progress | None = None,
+        n_prefixes: int = 0,
     ) -> Self:
         """Pack the weights of an opened model, or map them from the weights cache.
 
-        The engine keeps no reference to `model`. Options that are "auto" become:
+        The engine keeps no reference to `model`.
+        n_prefixes: the number of sequences beside `n_parallel`, which hold shared prefixes.
+        Options that are "auto" become:
         dtype: for a quantised checkpoint the element type of each matrix, for an f32 checkpoint
             f32, else bf16.
         kv_dtype: f32 with f32 weights, else bf16. device: the CPU.
         n_ctx: the number of tokens for which memory is free.
+        n_parallel: 32, 16 or 8 (`EngineConfig`).
         Raises ModelFormatError, and EngineError if memory is short, before weights are read. Warns
         if the weights cache cannot be used.
         """
-        arguments = _arguments(model, config, *_prepared(model, config))
+        arguments = _arguments(model, config, n_prefixes, *_prepared(model, config))
         origin = str(model.path or model.name)
         try:
             if arguments["device"] == "cpu" and not config.overcommit:
@@ -157,14 +172,17 @@ class Engine(_core.Engine):
         return engine
 
     @classmethod
-    def planned(cls, model: LoadedModel, config: EngineConfig) -> dict[str, Any]:
+    def planned(
+        cls, model: LoadedModel, config: EngineConfig, n_prefixes: int = 0
+    ) -> dict[str, Any]:
         """Return fields of the `description` of an engine that is not made, and its memory.
 
+        n_prefixes: as of `from_loaded`. `n_parallel` of the result does not count them.
         Reads no weights. The further fields are those of `plan`. Raises ModelFormatError,
         ConfigError, and EngineError for a GPU that cannot be used.
         """
         dtype, tensors, native = _prepared(model, config)
-        arguments = _arguments(model, config, dtype, tensors, native)
+        arguments = _arguments(model, config, n_prefixes, dtype, tensors, native)
         sizes: Counter[str] = Counter()
         for name, tensor in model.tensors.items():
             if len(tensor.shape) == 2:
@@ -172,7 +190,8 @@ class Engine(_core.Engine):
                 sizes["bf16" if kept == "f16" else kept] += math.prod(tensor.shape)
         dtypes = ", ".join(kind for kind, _ in sizes.most_common())
         shown = {name: arguments[name] for name in ("kv_dtype", "device")}
-        return {**_plan(arguments), **shown, "dtypes": dtypes}
+        n_parallel = arguments["n_parallel"] - n_prefixes
+        return {**_plan(arguments), **shown, "n_parallel": n_parallel, "dtypes": dtypes}
 
     @staticmethod
     def cores() -> Cores:
@@ -361,24 +380,55 @@ def _prepared(model: LoadedModel, config: EngineConfig) -> tuple[str, dict[str, 
 
 
 def _arguments(
-    model: LoadedModel, config: EngineConfig, dtype: str, tensors: dict[str, Any], native: set[str]
+    model: LoadedModel,
+    config: EngineConfig,
+    n_prefixes: int,
+    dtype: str,
+    tensors: dict[str, Any],
+    native: set[str],
 ) -> dict[str, Any]:
     """Return the arguments that the compiled engine and its `plan` share."""
     kv_dtype = config.kv_dtype
     if kv_dtype == "auto":
         kv_dtype = "f32" if dtype == "f32" else "bf16"
-    return {
+    n_parallel = MOST_AUTO_PARALLEL if config.n_parallel == "auto" else config.n_parallel
+    arguments = {
         "config": asdict(model.config),
         "tensors": tensors,
         "dtype": dtype,
         "kv_dtype": kv_dtype,
         "device": "cpu" if config.device == "auto" else config.device,
         "n_ctx": config.n_ctx,
-        "n_parallel": config.n_parallel,
+        "n_parallel": n_parallel + n_prefixes,
         "n_ubatch": config.n_ubatch,
         "block_size": _block_size(model, config),
         "native": native,
     }
+    if config.n_parallel == "auto":
+        arguments["n_parallel"] = _auto_parallel(arguments, n_prefixes) + n_prefixes
+    return arguments
+
+
+_LEAST_AUTO_PARALLEL = 8
+_AUTO_TOKENS = 256  # of n_ctx for each sequence
+_AUTO_GROWTH = 9 / 8  # of the engine's memory for each token of n_ctx
+
+
+def _auto_parallel(arguments: dict[str, Any], n_prefixes: int) -> int:
+    """Return the `n_parallel` of "auto" (`EngineConfig`), without `n_prefixes`."""
+
+    def need(n_parallel: int) -> MemoryNeed:
+        return MemoryNeed.of(_plan({**arguments, "n_parallel": n_parallel + n_prefixes}))
+
+    least = need(_LEAST_AUTO_PARALLEL)
+    n_parallel = MOST_AUTO_PARALLEL
+    while n_parallel > _LEAST_AUTO_PARALLEL:
+        found = need(n_parallel)
+        growth = found.total * least.n_ctx / (least.total * found.n_ctx)
+        if found.fits and found.n_ctx >= _AUTO_TOKENS * n_parallel and growth <= _AUTO_GROWTH:
+            break
+        n_parallel //= 2
+    return n_parallel
 
 
 def _plan(arguments: dict[str, Any]) -> dict[str, Any]:

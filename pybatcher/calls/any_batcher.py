@@ -134,7 +134,10 @@ class AnyBatcher(Lifecycle, ComposedCalls):
         timeout: seconds from now. After the timeout the output so far is returned (finish_reason
             "deadline"); DeadlineExceededError is raised if there is no token yet, nor one in
             `output`.
-        namespace: cached prefixes are shared with requests of the same namespace only.
+        namespace: cached prefixes are shared with requests of the same namespace only, except
+            for the system prompt's.
+        tenant: the user or client whose turn the request takes. Tenants share the engine equally in
+            tokens, and they share cached prefixes. Inside a tenant, namespaces share equally.
         trace_headers: the W3C Trace Context headers of the trace that the request belongs to; {}
             for none. By default those of OpenTelemetry's current span, if there is one.
         output: token ids that were already generated for this prompt. The new tokens are the same
@@ -339,8 +342,8 @@ class AnyBatcher(Lifecycle, ComposedCalls):
             another way, pass token ids.
         top_logprobs: the number of likeliest tokens in `Score.top_logprobs` for each token, up to
             32.
-        priority, timeout, namespace: as in `generate`. DeadlineExceededError is raised after the
-            timeout.
+        priority, timeout, namespace, tenant: as in `generate`. Raises DeadlineExceededError after
+            the timeout.
 
         Each continuation is a request of its own in the queue; they share the KV of the prompt. If
         one fails, all do. A score has the same bits as a completion's `logprobs`. Cancelling
@@ -383,8 +386,8 @@ class AnyBatcher(Lifecycle, ComposedCalls):
         truncate: True cuts a text that has more tokens than the model's files allow
             (max_seq_length) or than fit; a number cuts a text of more tokens than that. The special
             tokens around a text stay. By default such a text raises RequestTooLongError.
-        priority, timeout, namespace: as in `generate`. DeadlineExceededError is raised after the
-            timeout.
+        priority, timeout, namespace, tenant: as in `generate`. Raises DeadlineExceededError after
+            the timeout.
 
         Each text is a request of its own in the queue. If one fails, all do. Cancelling cancels
         all. Raises the errors of `generate`, and RequestTooLongError for a text that is too long

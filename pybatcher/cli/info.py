@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..machine.memory import MemoryNeed, size_text
 from ..models.hub import origin_of
-from ..params.config import EngineConfig, split_options
+from ..params.config import EngineConfig, SchedulerConfig, split_options
 from .console import visible
 from .loading_bar import loading_bar
 from .options import ModelArgument, ModelOption, chosen_model, takes_options
@@ -38,7 +38,7 @@ def info(name: ModelArgument = None, model: ModelOption = None, *, options: dict
     engine_config, *_ = split_options(options)
     with loading_bar("downloading the model") as progress:
         loaded = open_model(chosen_model(name, model), progress, reads=False)
-    plan = Engine.planned(loaded, engine_config)
+    plan = Engine.planned(loaded, engine_config, SchedulerConfig().max_prefixes)
     facts = _model_facts(loaded) | _chat_facts(loaded)
     facts |= _engine_facts(loaded, plan, engine_config, Engine.cores())
     facts |= _memory_facts(MemoryNeed.of(plan), plan["device"])
@@ -119,7 +119,7 @@ def _engine_facts(
         "threads": _threads(config.n_threads, cores),
         "weights": size_text(plan["weight_bytes"]),
         "KV": f"{size_text(plan['kv_bytes'])}, n_ctx {plan['n_ctx']:,}{chosen}, "
-        f"n_parallel {config.n_parallel}{windows}",
+        f"n_parallel {plan['n_parallel']}{' (auto)' * (config.n_parallel == 'auto')}{windows}",
         "longest sequence": f"{longest:,} tokens",
     }
 

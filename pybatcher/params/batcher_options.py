@@ -13,12 +13,14 @@ __all__ = [
     "Device",
     "Dtype",
     "KvDtype",
+    "ParallelSize",
     "VictimPolicy",
 ]
 
 CachePlace = str | PurePath | bool | None
 ContextSize = int | Literal["auto"]
 BlockSize = Literal["auto", 16, 32, 64, 128, 256]
+ParallelSize = int | Literal["auto"]
 Dtype = Literal["auto", "f32", "bf16", "int8", "int4", "q4_k_m", "q5_k_m", "q6_k"]
 KvDtype = Literal["auto", "f32", "bf16", "f16", "int8"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -32,7 +34,7 @@ class BatcherOptions(TypedDict, total=False):
     kv_dtype: KvDtype
     device: Device
     n_ctx: ContextSize
-    n_parallel: int
+    n_parallel: ParallelSize
     n_ubatch: int
     n_threads: int
     block_size: BlockSize

@@ -18,16 +18,19 @@ from .batcher_options import (
     Device,
     Dtype,
     KvDtype,
+    ParallelSize,
     VictimPolicy,
 )
 from .unknown_names import unknown_option
 
 __all__ = [
     "BLOCK_SIZE",
+    "MOST_AUTO_PARALLEL",
     "BlockSize",
     "CachePlace",
     "ContextSize",
     "EngineConfig",
+    "ParallelSize",
     "SchedulerConfig",
     "SupervisionConfig",
     "bad_value",
@@ -43,6 +46,8 @@ __all__ = [
 _NO_DIRECTORY = ("false", "no", "none", "null", "true", "yes")
 BLOCK_SIZE = 32
 """Positions of a KV block of most models, unless an option sets it."""
+MOST_AUTO_PARALLEL = 32
+"""The largest `n_parallel` that "auto" chooses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +67,10 @@ class EngineConfig:
     n_ctx: KV capacity in tokens, shared by all sequences, in whole blocks; "auto": by the memory
         that is free. Layers with a sliding window take memory for `n_parallel` windows, if that is
         less.
-    n_parallel: most sequences that may hold KV at once.
+    n_parallel: most sequences that may hold KV at once, which is the most requests that run.
+        "auto": 32, or 16 or 8 if `n_ctx` has fewer than 256 tokens for each, or if sliding windows
+        or recurrent states of so many would make the engine more than an eighth larger than with 8,
+        or would not fit into the memory that is free.
     n_ubatch: most rows of one physical pass inside a step.
     n_threads: compute threads; 0 = one for each physical core that this process may use, but no
         more than a cgroup's CPU limit, rounded up.
@@ -79,7 +87,7 @@ class EngineConfig:
     kv_dtype: KvDtype = "auto"
     device: Device = "auto"
     n_ctx: ContextSize = 8192
-    n_parallel: int = 8
+    n_parallel: ParallelSize = "auto"
     n_ubatch: int = 512
     n_threads: int = 0
     block_size: BlockSize = "auto"
@@ -92,7 +100,11 @@ class EngineConfig:
         _choice(self, "device", get_args(Device))
         _choice(self, "block_size", get_args(BlockSize))
         _set(self, "n_ctx", check_context("n_ctx", self.n_ctx))
-        _whole(self, "n_parallel", 1, 65536)
+        if plain_text(self.n_parallel) == "auto":
+            _set(self, "n_parallel", "auto")
+        else:
+            wanted = "a whole number from 1 to 65536, or 'auto'"
+            _set(self, "n_parallel", OPTION.whole("n_parallel", self.n_parallel, 1, 65536, wanted))
         _whole(self, "n_ubatch", 1, 65536)
         wanted = "a whole number from 0 to 1024; 0 is one for each core"
         _set(self, "n_threads", OPTION.whole("n_threads", self.n_threads, 0, 1024, wanted))

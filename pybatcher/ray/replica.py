@@ -39,12 +39,13 @@ class Replica:
         self._batcher = batcher
         self._fingerprint = ""
         self._held = HeldPrefixes(0)
-        self._most = AHEAD * batcher._engine_config.n_parallel
+        self._most = 0  # before the start
         self._taken = 0
 
     async def start(self) -> None:
         """Open the model, and compute the fingerprint that replicas must share."""
         await self._batcher.start()
+        self._most = AHEAD * self._batcher._n_parallel
         engine: Any = self._batcher.runtime.engine
         self._held = HeldPrefixes(engine.kv_total_blocks)
         self._fingerprint = await fingerprint_of(self._batcher)
@@ -129,8 +130,8 @@ class Replica:
         queued_tokens: tokens of waiting requests. busy: share of the batch in use, 0 to 1.
         """
         counts = self._batcher.statistics()
-        most = self._batcher._engine_config.n_parallel
-        return {"queued_tokens": float(counts.queued_tokens), "busy": counts.running / most}
+        busy = counts.running / self._batcher._n_parallel
+        return {"queued_tokens": float(counts.queued_tokens), "busy": busy}
 
     # -- inside -----------------------------------------------------------------------------
 

@@ -74,17 +74,23 @@ class Runtime:
         return WAY_OUT_FOR_ENCODERS if self.is_encoder else way_out(self.engine, "shorten it")
 
 
-Opener = Callable[[EngineConfig], Runtime]
-"""Opens a model with these options. Blocks; called on a thread of its own."""
+Opener = Callable[[EngineConfig, int], Runtime]
+"""Opens a model with these options, and with so many sequences more, for shared prefixes.
+
+Blocks; called on a thread of its own.
+"""
 
 
 def open_checkpoint(
-    path: str | os.PathLike[str] | None, progress: Progress | None, config: EngineConfig
+    path: str | os.PathLike[str] | None,
+    progress: Progress | None,
+    config: EngineConfig,
+    n_prefixes: int = 0,
 ) -> Runtime:
     """Open a directory or a GGUF file; None: the shipped model. Raises ModelFormatError."""
     from ..engine import open_guarded
 
-    return _from_loaded(open_guarded(path), config, progress)
+    return _from_loaded(open_guarded(path), config, n_prefixes, progress)
 
 
 class CheckpointOpener:
@@ -95,21 +101,25 @@ class CheckpointOpener:
         self._path: Path | None = None
         self._progress = progress
 
-    def __call__(self, config: EngineConfig) -> Runtime:
+    def __call__(self, config: EngineConfig, n_prefixes: int) -> Runtime:
         """Open the model, also again after the engine failed. Raises ModelFormatError."""
         if self._path is None and self._model is not None:
             self._path = find_model(self._model, self._progress)
-        return open_checkpoint(self._path, self._progress, config)
+        return open_checkpoint(self._path, self._progress, config, n_prefixes)
 
 
-def open_torch_module(module: Any, tokenizer: Any, config: EngineConfig) -> Runtime:
+def open_torch_module(
+    module: Any, tokenizer: Any, config: EngineConfig, n_prefixes: int
+) -> Runtime:
     """Open a transformers module of this process, without files. Raises ModelFormatError."""
     from ..loading import from_torch
 
-    return _from_loaded(from_torch(module, tokenizer), config, None)
+    return _from_loaded(from_torch(module, tokenizer), config, n_prefixes, None)
 
 
-def _from_loaded(model: LoadedModel, config: EngineConfig, progress: Progress | None) -> Runtime:
+def _from_loaded(
+    model: LoadedModel, config: EngineConfig, n_prefixes: int, progress: Progress | None
+) -> Runtime:
     from ..engine import Engine
     from ..loading.tokenizers.growth import growth_of
 
@@ -125,7 +135,7 @@ def _from_loaded(model: LoadedModel, config: EngineConfig, progress: Progress | 
         special_tokens=parts.special_tokens,
         tool_source=parts.tool_template,
     )
-    engine = Engine.from_loaded(model, config, progress)
+    engine = Engine.from_loaded(model, config, progress, n_prefixes)
     format = format_of(template.text, model.config.architecture, parts.response_template)
     return Runtime(
         engine,

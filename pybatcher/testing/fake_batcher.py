@@ -46,9 +46,9 @@ def fake_batcher(
     if engine is not None:
         options.setdefault("max_prefixes", 0 if system_prompt is None else SHARED_PREFIXES)
 
-    def open_fake(config: EngineConfig) -> Runtime:
+    def open_fake(config: EngineConfig, n_prefixes: int) -> Runtime:
         return Runtime(
-            FakeEngine.from_config(config) if engine is None else engine,
+            FakeEngine.from_config(config, n_prefixes) if engine is None else engine,
             tokenizer or byte_tokenizer(),
             ChatTemplate(chat_template),
             "fake",

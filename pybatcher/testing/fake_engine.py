@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 from ..errors import EngineError, InvalidRequestError
 from ..params import SamplingParams
-from ..params.config import EngineConfig
+from ..params.config import MOST_AUTO_PARALLEL, EngineConfig
 from ..scheduling.plan import Pooling, SampledToken, StepEntry, StepPlan, StepResult, TopLogprobs
 from .fake_kv import FakeKv
 from .fake_model import FakeModel, FakeSampling
@@ -76,11 +76,16 @@ class FakeEngine:
         self._sampled_tokens = self._proposed_tokens = self._accepted_tokens = 0
 
     @classmethod
-    def from_config(cls, config: EngineConfig) -> Self:
-        """Make one with the sizes of `config`; "auto" is 8192 for n_ctx, 32 for block_size."""
+    def from_config(cls, config: EngineConfig, n_prefixes: int = 0) -> Self:
+        """Make one with the sizes of `config`.
+
+        "auto" is 8192 for n_ctx, 32 for block_size and for n_parallel. n_prefixes: sequences beside
+        `n_parallel`, for shared prefixes.
+        """
         given = {name: getattr(config, name) for name in ("n_ctx", "block_size")}
         sizes = {name: value for name, value in given.items() if value != "auto"}
-        return cls(n_parallel=config.n_parallel, **sizes)
+        n_parallel = MOST_AUTO_PARALLEL if config.n_parallel == "auto" else config.n_parallel
+        return cls(n_parallel=n_parallel + n_prefixes, **sizes)
 
     # -- sequences --------------------------------------------------------------------------
 

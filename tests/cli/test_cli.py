@@ -351,7 +351,9 @@ def test_info_tells_what_was_chosen(run: Run) -> None:
     outcome = run("info", "--n-ctx", "auto", "--n-parallel", "2", "--n-threads", "1")
     facts = dict(line.split(maxsplit=1) for line in outcome.stdout.splitlines())
     assert outcome.status == 0
-    assert "n_ctx 4,096 (auto), n_parallel 2" in facts["KV"]
+    n_ctx = (2 + 16) * 2048  # of shared prefixes too, as in a batcher
+    assert f"n_ctx {n_ctx:,} (auto), n_parallel 2" in facts["KV"]
+    assert "n_ctx 8,192, n_parallel 32 (auto)" in " ".join(run("info").stdout.split())
 
 
 def test_info_tells_how_many_threads_and_why(run: Run) -> None:

@@ -64,8 +64,8 @@ async def serve(
 ) -> tuple[list[Completion], BatcherStatistics]:
     """All streams in a random order, a long prompt among them; and how it went."""
 
-    def open_faulty(config: EngineConfig) -> Runtime:
-        opened = open_checkpoint(checkpoint, None, config)
+    def open_faulty(config: EngineConfig, n_prefixes: int) -> Runtime:
+        opened = open_checkpoint(checkpoint, None, config, n_prefixes)
         return Runtime(FaultyEngine(opened.engine, *faults), opened.tokenizer)
 
     async def generate(i: int) -> Completion:

@@ -152,6 +152,45 @@ def test_more_than_the_free_memory_is_refused_unless_the_caller_insists(
     Engine.load(checkpoint, n_ctx=2**14, n_threads=1, overcommit=True).close()
 
 
+@pytest.mark.parametrize(("n_ctx", "n_parallel"), [(8192, 32), (4096, 16), (2048, 8), (64, 8)])
+def test_by_itself_each_sequence_has_a_part_of_the_context(
+    checkpoint: Path, n_ctx: int, n_parallel: int
+) -> None:
+    model, config = open_model(checkpoint), EngineConfig(n_ctx=n_ctx, n_threads=1)
+    assert Engine.planned(model, config)["n_parallel"] == n_parallel
+    assert Engine.planned(model, config, 16)["n_parallel"] == n_parallel
+    engine = Engine.from_loaded(model, config, n_prefixes=3)
+    assert engine.n_parallel == n_parallel + 3
+    engine.close()
+
+
+def test_states_of_many_sequences_are_not_made_by_themselves(tmp_path: Path) -> None:
+    large = {"linear_key_head_dim": 64, "linear_value_head_dim": 64}
+    model = open_model(make_checkpoint(tmp_path, "qwen3_5", tokenizer=False, **large))
+
+    def size(**options: Any) -> int:
+        planned = Engine.planned(model, EngineConfig(n_ctx=16384, **options), 16)
+        return sum(planned[f"{part}_bytes"] for part in ("weight", "kv", "buffer"))
+
+    assert size() == size(n_parallel=8) < 0.9 * size(n_parallel=32)
+
+
+@pytest.mark.parametrize(("available", "n_parallel"), [(1100, 32), (1020, 16), (980, 8), (10, 8)])
+def test_as_many_sequences_as_memory_has_room_for(
+    available: int, n_parallel: int, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def windowed(arguments: dict[str, Any]) -> dict[str, Any]:
+        sizes = {"weight_bytes": 900, "buffer_bytes": 0, "available_bytes": available}
+        return {**sizes, "kv_bytes": 50 + 3 * arguments["n_parallel"], "n_ctx": 8192}
+
+    monkeypatch.setattr(pybatcher.engine, "_plan", windowed)
+    model = open_model(checkpoint)
+    assert Engine.planned(model, EngineConfig())["n_parallel"] == n_parallel
+    if available < 900:
+        with pytest.raises(errors.EngineError, match=r"overcommit=True"):
+            Engine.from_loaded(model, EngineConfig())
+
+
 def test_out_of_memory_says_what_to_lower(checkpoint: Path) -> None:
     config = EngineConfig(n_ctx=2**26, n_parallel=1, overcommit=True)
     model = open_model(checkpoint)

@@ -35,8 +35,8 @@ async def together(
 ) -> tuple[list[Completion | BaseException], int]:
     """What eight requests and the poison get, and how many restarts there were."""
 
-    def open_model(config: EngineConfig) -> Runtime:
-        runtime = open_checkpoint(None, None, config)
+    def open_model(config: EngineConfig, n_prefixes: int) -> Runtime:
+        runtime = open_checkpoint(None, None, config, n_prefixes)
         engine, step = runtime.engine, runtime.engine.step
 
         def faulty(plan: StepPlan) -> StepResult:

@@ -129,8 +129,8 @@ async def test_with_a_system_prompt_and_in_a_namespace() -> None:
 async def test_through_failures_of_the_engine() -> None:
     """Whose KV is made again once more. (One that fails alone would be taken for the cause.)"""
 
-    def open_faulty(config: EngineConfig) -> Runtime:
-        opened = open_checkpoint(None, None, config)
+    def open_faulty(config: EngineConfig, n_prefixes: int) -> Runtime:
+        opened = open_checkpoint(None, None, config, n_prefixes)
         failing = FailWhen(lambda facts: len(facts.plan.entries) > 1 and facts.number % 7 == 4)
         engine = FaultyEngine(opened.engine, failing)
         return Runtime(engine, opened.tokenizer, opened.chat_template)

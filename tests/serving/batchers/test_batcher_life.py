@@ -129,11 +129,11 @@ def _ask_in_child(batcher: Batcher, writer: int) -> None:
 async def test_start_that_fails_can_be_tried_again() -> None:
     attempts: list[int] = []
 
-    def opener(config: EngineConfig) -> Runtime:
+    def opener(config: EngineConfig, n_prefixes: int) -> Runtime:
         attempts.append(1)
         if len(attempts) == 1:
             raise OSError("no such disk")
-        return Runtime(FakeEngine.from_config(config), byte_tokenizer())
+        return Runtime(FakeEngine.from_config(config, n_prefixes), byte_tokenizer())
 
     batcher = Batcher._over(opener, None, {})
     with pytest.raises(OSError, match="no such disk"):
@@ -146,7 +146,7 @@ async def test_start_that_fails_can_be_tried_again() -> None:
 async def test_a_start_that_is_cancelled_closes_what_it_opened() -> None:
     engine, go_on = FakeEngine(), threading.Event()
 
-    def opener(config: object) -> Runtime:
+    def opener(config: object, n_prefixes: int) -> Runtime:
         wait_for(go_on)
         return Runtime(engine, byte_tokenizer())
 
@@ -158,18 +158,18 @@ async def test_a_start_that_is_cancelled_closes_what_it_opened() -> None:
 
 
 async def test_the_engine_gets_the_options() -> None:
-    configs = []
+    asked = []
 
-    def opener(config: object) -> Runtime:
-        configs.append(config)
-        return Runtime(FakeEngine.from_config(config), byte_tokenizer())
+    def opener(config: EngineConfig, n_prefixes: int) -> Runtime:
+        asked.append((config.n_parallel, config.n_ctx, config.n_ubatch, n_prefixes))
+        return Runtime(FakeEngine.from_config(config, n_prefixes), byte_tokenizer())
 
-    async with Batcher._over(opener, None, {"n_parallel": 3, "n_ctx": 640, "n_batch": 99}):
-        pass
-    async with Batcher._over(opener, "You are.", {"n_parallel": 3}):
-        pass
-    assert [(config.n_parallel, config.n_ctx) for config in configs] == [(19, 640), (19, 8192)]
-    assert configs[0].n_ubatch == 99
+    async with Batcher._over(opener, None, {"n_parallel": 3, "n_ctx": 640, "n_batch": 99}) as one:
+        assert one.runtime.engine.n_parallel == 3 + 16
+    async with Batcher._over(opener, "You are.", {"max_prefixes": 2}) as other:
+        assert other.runtime.engine.n_parallel == 32 + 2
+        assert other.statistics().max_running == 32
+    assert asked == [(3, 640, 99, 16), ("auto", 8192, 512, 2)]
 
 
 EXITS = {

@@ -206,8 +206,8 @@ def request(i: int) -> tuple[list[int], SamplingParams]:
 async def serve(
     path: Path, options: dict[str, Any], *faults: Fault, keeps_all: bool = False
 ) -> tuple[list[object], BatcherStatistics]:
-    def open_faulty(config: EngineConfig) -> Runtime:
-        opened = open_checkpoint(path, None, config)
+    def open_faulty(config: EngineConfig, n_prefixes: int) -> Runtime:
+        opened = open_checkpoint(path, None, config, n_prefixes)
         assert bool(opened.engine.description()["kv_windows"]) == (not keeps_all)
         return replace(opened, engine=FaultyEngine(opened.engine, *faults))
 

@@ -170,8 +170,8 @@ def request(i: int) -> tuple[list[int], SamplingParams]:
 async def serve(
     path: Path, options: dict[str, Any], *faults: Fault, one_by_one: bool = False
 ) -> tuple[list[object], BatcherStatistics]:
-    def open_faulty(config: EngineConfig) -> Runtime:
-        opened = open_checkpoint(path, None, config)
+    def open_faulty(config: EngineConfig, n_prefixes: int) -> Runtime:
+        opened = open_checkpoint(path, None, config, n_prefixes)
         return replace(opened, engine=FaultyEngine(opened.engine, *faults))
 
     batcher = Batcher._over(open_faulty, None, {**OPTIONS, "n_ctx": 2048, **options})

@@ -59,8 +59,8 @@ async def serve(
 ) -> tuple[list[Completion], BatcherStatistics]:
     """All streams at once; and how it went."""
 
-    def open_faulty(config: EngineConfig) -> Runtime:
-        opened = open_checkpoint(checkpoint, None, config)
+    def open_faulty(config: EngineConfig, n_prefixes: int) -> Runtime:
+        opened = open_checkpoint(checkpoint, None, config, n_prefixes)
         return Runtime(FaultyEngine(opened.engine, *faults), opened.tokenizer)
 
     batcher = Batcher._over(open_faulty, None, {"n_threads": 1, **options})
