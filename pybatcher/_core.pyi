@@ -151,17 +151,20 @@ class Engine:
         device; on the CPU the limits of cgroups count. Other fields are those of `description`.
         Raises ModelFormatError, ConfigError, and EngineError for a GPU that cannot be used.
         """
-    def seq_new(self, namespace: str = "") -> int:
+    def seq_new(self, namespace: str = "", *, common: bool = False) -> int:
         """Take the lowest free sequence id and return it.
 
         namespace: the sequence shares cached prefixes with sequences of the same namespace only.
-        Raises NoFreeSequenceError if `n_parallel` sequences are in use.
+        common: the sequence has no namespace, and sequences of every namespace share its prefixes.
+            It shares those of common sequences only.
+        Raises NoFreeSequenceError if `n_parallel` sequences are in use, and InvalidRequestError for
+        a common sequence with a namespace.
         """
     def seq_copy(self, src: int, dst: int, n_tokens: int) -> None:
         """Make `dst` start with the first `n_tokens` tokens of `src`.
 
-        dst: an empty sequence of the same namespace, other than `src`. It keeps its own sampling
-            parameters.
+        dst: an empty sequence other than `src`, of the same namespace, or of any if `src` is
+            common. It keeps its own sampling parameters.
         Full blocks are shared, and a partial last block is copied. Raises KvCacheFullError if
         there is no block for the copy, and InvalidRequestError if `seq_copyable` returns fewer
         tokens.
@@ -420,8 +423,8 @@ class KvCache:
         windows: (window, blocks in its pool) of each group of layers after the first.
         Raises ConfigError if a size is below 1.
         """
-    def seq_new(self, namespace: str = "") -> int:
-        """Take the lowest free id and return it.
+    def seq_new(self, namespace: str = "", *, common: bool = False) -> int:
+        """Take the lowest free id and return it. The arguments are those of `Engine.seq_new`.
 
         Raises NoFreeSequenceError if `n_parallel` ids are in use.
         """

@@ -183,10 +183,14 @@ void bind_sequences(py::class_<PyEngine>& engine) {
   engine
       .def(
           "seq_new",
-          [](PyEngine& self, const std::string& name_space) {
-            return call(self, [&](Engine& e) { return e.seq_new(name_space); });
+          [](PyEngine& self, const std::string& name_space, bool common) {
+            check_common(name_space, common);
+            return call(self, [&](Engine& e) {
+              return common ? e.seq_new_common() : e.seq_new(name_space);
+            });
           },
-          py::arg("namespace") = "", doc("Engine.seq_new"))
+          py::arg("namespace") = "", py::kw_only(), py::arg("common") = false,
+          doc("Engine.seq_new"))
       .def(
           "seq_copy",
           [](PyEngine& self, const py::object& src, const py::object& dst, const py::object& n) {

@@ -79,8 +79,12 @@ void bind_kv(py::module_& module) {
            py::arg("windows") = std::vector<std::pair<int, int>>(), doc("KvCache.__init__"))
       .def(
           "seq_new",
-          [](KvCache& self, const std::string& name_space) { return self.seq_new(name_space); },
-          one_call, py::arg("namespace") = "", doc("KvCache.seq_new"))
+          [](KvCache& self, const std::string& name_space, bool common) {
+            check_common(name_space, common);
+            return common ? self.seq_new_common() : self.seq_new(name_space);
+          },
+          one_call, py::arg("namespace") = "", py::kw_only(), py::arg("common") = false,
+          doc("KvCache.seq_new"))
       .def("seq_copy", &KvCache::seq_copy, one_call, py::arg("src"), py::arg("dst"),
            py::arg("n_tokens"), doc("KvCache.seq_copy"))
       .def("seq_copyable", &KvCache::seq_copyable, one_call, py::arg("src"), py::arg("n_tokens"),

@@ -33,6 +33,9 @@ std::vector<int32_t> to_ids(pybind11::handle value, const std::string& field, in
 void append_ids(pybind11::handle value, const std::string& field, int32_t high,
                 std::vector<int32_t>& ids);
 
+// Throws kInvalidRequest for the name space of a sequence that is common to all name spaces.
+void check_common(const std::string& name_space, bool common);
+
 // Converts the fields of pybatcher.loading.ModelConfig by name. Throws kModelFormat if a field is
 // missing or of the wrong type. ModelConfig::validate() checks the values.
 ModelConfig to_model_config(const pybind11::dict& fields);

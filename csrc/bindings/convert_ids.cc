@@ -84,6 +84,12 @@ std::vector<int32_t> from_array(const py::array& array, const std::string& field
 
 }  // namespace
 
+void check_common(const std::string& name_space, bool common) {
+  if (common && !name_space.empty()) {
+    refuse("namespace", "'" + name_space + "' with common=True", "''");
+  }
+}
+
 std::string shown(py::handle value) {
   constexpr size_t kMost = 80;
   if (PyLong_Check(value.ptr()) && !PyBool_Check(value.ptr())) {

@@ -169,6 +169,12 @@ int Engine::seq_new(std::string_view name_space) {
   return seq_id;
 }
 
+int Engine::seq_new_common() {
+  const int seq_id = kv_->seq_new_common();
+  samplings_[static_cast<size_t>(seq_id)] = Sampling{};
+  return seq_id;
+}
+
 void Engine::seq_copy(int src, int dst, int n_tokens) { kv_->seq_copy(src, dst, n_tokens); }
 
 int Engine::seq_copyable(int src, int n_tokens) const { return kv_->seq_copyable(src, n_tokens); }

@@ -69,8 +69,10 @@ class Engine {
   // -- sequences: every call throws kInvalidRequest if no sequence has the id
 
   // Takes the lowest free sequence id and returns it. Throws kNoFreeSequence if all are in use.
-  // Sequences share prefixes only within the same name space.
+  // Sequences share prefixes only within the same name space, and those of common sequences with
+  // all.
   int seq_new(std::string_view name_space);
+  int seq_new_common();
   // Makes the empty sequence dst start with src's first n_tokens tokens. dst keeps its own sampling
   // parameters.
   void seq_copy(int src, int dst, int n_tokens);

@@ -52,6 +52,12 @@ KvCache::KvCache(int n_blocks, int block_size, int n_parallel, int max_length, C
               max_length, std::move(copy_block), hash_mask) {}
 
 int KvCache::seq_new(std::string_view name_space) {
+  return take_sequence(std::make_shared<const std::string>(name_space));
+}
+
+int KvCache::seq_new_common() { return take_sequence(common_name_space()); }
+
+int KvCache::take_sequence(NameSpace name_space) {
   const auto free = std::ranges::find(sequences_, nullptr, &Sequence::name_space);
   if (free == sequences_.end()) {
     throw Error(ErrorCode::kNoFreeSequence, "all n_parallel = " + str(n_parallel()) +
@@ -63,7 +69,7 @@ int KvCache::seq_new(std::string_view name_space) {
   for (Table& table : free->tables) {
     table.blocks.reserve(static_cast<size_t>(blocks_for(static_cast<size_t>(max_length_))));
   }
-  free->name_space = std::make_shared<const std::string>(name_space);
+  free->name_space = std::move(name_space);
   return static_cast<int>(free - sequences_.begin());
 }
 
@@ -81,10 +87,12 @@ void KvCache::seq_copy(int src, int dst, int n_tokens) {
                 "dst is " + str(dst) + ", which is src too; take another id from seq_new");
   }
   Sequence& to = empty("dst", dst);
-  if (*from.name_space != *to.name_space) {
-    throw Error(ErrorCode::kInvalidRequest, "dst is " + str(dst) + ", of name space '" +
-                                                *to.name_space + "'; sequence " + str(src) +
-                                                " is of '" + *from.name_space +
+  if (from.name_space != common_name_space() &&
+      !is_same_name_space(from.name_space, to.name_space)) {
+    const std::string where =
+        to.name_space == common_name_space() ? "common" : "of name space '" + *to.name_space + "'";
+    throw Error(ErrorCode::kInvalidRequest, "dst is " + str(dst) + ", " + where + "; sequence " +
+                                                str(src) + " is of '" + *from.name_space +
                                                 "' and can only be copied within its own");
   }
   (void)source(src, n_tokens);
@@ -164,8 +172,8 @@ int KvCache::seq_match(int seq_id, std::span<const int32_t> tokens) {
   int parent = PrefixIndex::kNone;
   // The comparison is < and not <=, so that one token is left to compute.
   while ((chain.size() + 1) * block_size < tokens.size()) {
-    const int block = index_.find(sequence.name_space, parent,
-                                  tokens.subspan(chain.size() * block_size, block_size));
+    const int block =
+        find_block(sequence, parent, tokens.subspan(chain.size() * block_size, block_size));
     if (block == PrefixIndex::kNone) break;
     chain.push_back(block);
     parent = block;
@@ -237,6 +245,18 @@ void KvCache::drop_cached() {
       pool(group).drop(block);
     }
   }
+}
+
+// Returns the indexed block that the sequence may use for `tokens` after block `parent`: a common
+// one if there is one, else one of its own name space, else kNone.
+int KvCache::find_block(const Sequence& sequence, int parent,
+                        std::span<const int32_t> tokens) const {
+  const NameSpace& common = common_name_space();
+  if (index_.may_be_common_after(parent) && sequence.name_space != common) {
+    const int block = index_.find(common, parent, tokens);
+    if (block != PrefixIndex::kNone) return block;
+  }
+  return index_.find(sequence.name_space, parent, tokens);
 }
 
 const KvCache::Sequence& KvCache::existing(const char* argument, int seq_id) const {

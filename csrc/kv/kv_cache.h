@@ -73,18 +73,22 @@ class KvCache {
   KvCache& operator=(const KvCache&) = delete;
 
   // Takes the lowest free sequence id and returns it. Throws kNoFreeSequence if n_parallel
-  // sequences are in use. Sequences share prefix blocks only within the same name space.
+  // sequences are in use. Sequences share prefix blocks only within the same name space, and those
+  // of common sequences with all.
   int seq_new(std::string_view name_space = {});
+  // Takes an id as seq_new() does, for a sequence of the common name space: sequences of every name
+  // space may start with its blocks. It starts with blocks of common sequences only.
+  int seq_new_common();
 
   // Every call below that takes a seq_id throws kInvalidRequest if no sequence has that id. Every
   // call that changes a sequence throws kEngine while the sequence has a reservation, except
   // commit() and rollback().
 
   // Makes the empty sequence dst start with the first n_tokens tokens of src, where 0 <= n_tokens
-  // <= length of src. The two must have different ids and the same name space. Full blocks are
-  // shared; a partly filled last block is copied. Throws kInvalidRequest if these conditions do not
-  // hold or if seq_copyable() returns less than n_tokens, and kKvCacheFull if no block is available
-  // for the copy.
+  // <= length of src. The two must have different ids, and src the name space of dst or the common
+  // one. Full blocks are shared; a partly filled last block is copied. Throws kInvalidRequest if
+  // these conditions do not hold or if seq_copyable() returns less than n_tokens, and kKvCacheFull
+  // if no block is available for the copy.
   void seq_copy(int src, int dst, int n_tokens);
 
   // Returns how many of src's first n_tokens tokens another sequence can start with, where 0 <=
@@ -206,6 +210,8 @@ class KvCache {
   Sequence& changeable(const char* argument, int seq_id);  // throws while tokens are reserved
   Sequence& empty(const char* argument, int seq_id);       // throws also if tokens are committed
   const Sequence& source(int src, int n_tokens) const;     // throws if src has fewer tokens
+  int take_sequence(NameSpace name_space);                 // takes the lowest free sequence id
+  int find_block(const Sequence& sequence, int parent, std::span<const int32_t> tokens) const;
 
   const BlockPool& pool(int group) const { return groups_[static_cast<size_t>(group)].pool; }
   BlockPool& pool(int group) { return groups_[static_cast<size_t>(group)].pool; }

@@ -141,7 +141,7 @@ void KvCache::enter_index(Sequence& sequence, size_t i, int parent) {
     own = twin;
   };
   int32_t& full = sequence.tables[0].blocks[i];
-  const int twin = index_.find(sequence.name_space, parent, content);
+  const int twin = find_block(sequence, parent, content);
   if (twin == PrefixIndex::kNone) {
     index_.insert(full, sequence.name_space, parent, content);
   } else {

@@ -81,11 +81,15 @@ void KvCache::check_table(int seq_id, int group, std::vector<int>& holders,
   for (size_t i = first; i < n_full; ++i) {
     const int block = table.blocks[i];
     const auto content = std::span(sequence.tokens).subspan(i * block_size, block_size);
+    const int parent = i == 0 ? PrefixIndex::kNone : full[i - 1];
+    const auto is_of = [&](const NameSpace& name_space) {
+      return index_.matches(block, name_space, parent, content);
+    };
     const bool is_right =
         group > 0 ? mapping(group).block_of(full[i]) == block
                   : index_.contains(block) &&
-                        index_.matches(block, sequence.name_space,
-                                       i == 0 ? PrefixIndex::kNone : full[i - 1], content);
+                        (is_of(sequence.name_space) ||
+                         (index_.may_be_common_after(parent) && is_of(common_name_space())));
     check(is_right, name, " fills block ", std::to_string(block),
           ", which is not in the index as it should be");
   }

@@ -20,13 +20,24 @@ uint64_t mix(uint64_t state, uint64_t value) {
   return z ^ (z >> 31);
 }
 
-uint64_t hash_name(std::string_view name) {
-  uint64_t hash = name.size();
+uint64_t hash_name(std::string_view name, uint64_t state) {
+  uint64_t hash = state ^ name.size();
   for (const char c : name) hash = mix(hash, static_cast<unsigned char>(c));
   return hash;
 }
 
 }  // namespace
+
+const NameSpace& common_name_space() {
+  static const NameSpace common = std::make_shared<const std::string>();
+  return common;
+}
+
+bool is_same_name_space(const NameSpace& a, const NameSpace& b) {
+  if (a == b) return true;
+  const NameSpace& common = common_name_space();
+  return a != common && b != common && *a == *b;
+}
 
 PrefixIndex::PrefixIndex(int n_blocks, int block_size, uint64_t hash_mask)
     : block_size_(static_cast<size_t>(block_size)),
@@ -37,7 +48,8 @@ PrefixIndex::PrefixIndex(int n_blocks, int block_size, uint64_t hash_mask)
 
 uint64_t PrefixIndex::hash_of(const NameSpace& name_space, int parent,
                               std::span<const int32_t> tokens) const {
-  uint64_t hash = parent == kNone ? hash_name(*name_space) : at(parent).hash;
+  uint64_t hash = parent == kNone ? 0 : at(parent).hash;
+  if (may_be_common_after(parent)) hash = hash_name(*name_space, hash);
   for (const int32_t token : tokens) hash = mix(hash, static_cast<uint32_t>(token));
   return hash & hash_mask_;
 }
@@ -49,9 +61,8 @@ std::span<const int32_t> PrefixIndex::tokens(int block) const {
 bool PrefixIndex::matches(int block, const NameSpace& name_space, int parent,
                           std::span<const int32_t> tokens) const {
   const Entry& entry = at(block);
-  if (parent == kNone) {
-    if (entry.parent_serial != 0 || *entry.name_space != *name_space) return false;
-  } else if (entry.parent_serial != at(parent).serial) {
+  if (entry.parent_serial != (parent == kNone ? 0 : at(parent).serial)) return false;
+  if (may_be_common_after(parent) && !is_same_name_space(entry.name_space, name_space)) {
     return false;
   }
   return std::ranges::equal(this->tokens(block), tokens);
@@ -74,7 +85,7 @@ void PrefixIndex::insert(int block, const NameSpace& name_space, int parent,
       .serial = next_serial_++,
       .parent_serial = parent == kNone ? 0 : at(parent).serial,
       .hash = hash,
-      .name_space = parent == kNone ? name_space : nullptr,
+      .name_space = may_be_common_after(parent) ? name_space : nullptr,
       .next = bucket,
   };
   bucket = block;
@@ -97,9 +108,11 @@ void PrefixIndex::check_integrity() const {
     throw Error(ErrorCode::kEngine,
                 "block " + std::to_string(block) + " of the prefix index " + what);
   };
-  std::unordered_set<uint64_t> serials;
+  std::unordered_set<uint64_t> serials, common_serials;
   for (const Entry& entry : entries_) {
-    if (entry.serial != 0) serials.insert(entry.serial);
+    if (entry.serial == 0) continue;
+    serials.insert(entry.serial);
+    if (entry.name_space == common_name_space()) common_serials.insert(entry.serial);
   }
   int n_linked = 0;
   for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
@@ -109,12 +122,14 @@ void PrefixIndex::check_integrity() const {
       if (at(block).parent_serial != 0 && !serials.contains(at(block).parent_serial)) {
         fail(block, "has lost its parent");
       }
-      if ((at(block).parent_serial == 0) != (at(block).name_space != nullptr)) {
-        fail(block, "has both or neither of a parent and a name space");
+      const bool has_own =
+          at(block).parent_serial == 0 || common_serials.contains(at(block).parent_serial);
+      if (has_own != (at(block).name_space != nullptr)) {
+        fail(block, "has both or neither of a parent that implies a name space and its own");
       }
       for (int twin = at(block).next; twin != kNone; twin = at(twin).next) {
         if (at(twin).hash == at(block).hash && at(twin).parent_serial == at(block).parent_serial &&
-            (at(block).parent_serial != 0 || *at(twin).name_space == *at(block).name_space) &&
+            (!has_own || is_same_name_space(at(twin).name_space, at(block).name_space)) &&
             std::ranges::equal(tokens(twin), tokens(block))) {
           fail(block, "has a twin of the same content");
         }

@@ -7,6 +7,10 @@
 // chained through the parents, selects the bucket. The tokens are compared too, so two contents
 // with the same hash are never confused. Entries are linked through arrays as long as the pool, so
 // nothing is allocated after construction.
+//
+// Blocks of the common name space may be followed by blocks of any name space. A common parent
+// therefore does not identify the name space, and the key of a block after it is (parent, name
+// space, tokens): blocks of two name spaces after the same common block are never confused.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +22,13 @@
 
 namespace pb {
 
-// A name space is never null.
+// A name space is never null. Two name spaces are the same if their texts are equal, except for the
+// common one, which is the same as itself only, whatever the texts are.
 using NameSpace = std::shared_ptr<const std::string>;
+
+// Returns the common name space.
+const NameSpace& common_name_space();
+bool is_same_name_space(const NameSpace& a, const NameSpace& b);
 
 class PrefixIndex {
  public:
@@ -29,9 +38,10 @@ class PrefixIndex {
   // masked with `hash_mask`, which tests use to provoke collisions.
   PrefixIndex(int n_blocks, int block_size, uint64_t hash_mask = ~uint64_t{0});
 
-  // Returns the block that holds `tokens` (block_size of them) after block `parent`, which must be
-  // in the index. If parent is kNone, returns the first block of `name_space` with these tokens.
-  // Returns kNone if there is no such block.
+  // Returns the block of `name_space` that holds `tokens` (block_size of them) after block
+  // `parent`, which must be in the index and of the same name space or the common one. If parent is
+  // kNone, returns the first block of `name_space` with these tokens. Returns kNone if there is no
+  // such block.
   int find(const NameSpace& name_space, int parent, std::span<const int32_t> tokens) const;
 
   // Adds a block under a key that find() does not find. The block must not be in the index.
@@ -43,6 +53,10 @@ class PrefixIndex {
   void erase(int block);
 
   bool contains(int block) const { return at(block).serial != 0; }
+  // Returns true if a block that follows `parent` (kNone: a first block) may be a common one.
+  bool may_be_common_after(int parent) const {
+    return parent == kNone || at(parent).name_space == common_name_space();
+  }
   int size() const { return size_; }
 
   // Returns the block_size tokens of a block that is in the index.
@@ -62,7 +76,9 @@ class PrefixIndex {
     uint64_t parent_serial = 0;  // 0 = first block of a sequence
     // Hash of the name space, all tokens before, and the block's own tokens.
     uint64_t hash = 0;
-    NameSpace name_space;  // set in a first block; null in others, whose parent implies it
+    // Set in a first block and in a block after a common one; null in others, whose parent implies
+    // the name space. So it is set in every common block.
+    NameSpace name_space;
     int32_t next = kNone;  // next block in the same bucket
   };
 

@@ -76,11 +76,17 @@ class KvAllocator(Protocol):
     def takes_drafts(self) -> bool:
         """True if tokens of a step can be rolled back, as rejected draft tokens are."""
 
-    def seq_new(self, namespace: str = "") -> int:
-        """Take the first free sequence id. Prefixes are shared inside a namespace only."""
+    def seq_new(self, namespace: str = "", *, common: bool = False) -> int:
+        """Take the first free sequence id. Prefixes are shared inside a namespace only.
+
+        common: the sequence has no namespace, and sequences of every namespace share its prefixes.
+        """
 
     def seq_copy(self, src: int, dst: int, n_tokens: int) -> None:
-        """Let the empty `dst` (same namespace) start with the first `n_tokens` of `src`."""
+        """Let the empty `dst` start with the first `n_tokens` of `src`.
+
+        `src` is common, or of the same namespace.
+        """
 
     def seq_copyable(self, src: int, n_tokens: int) -> int:
         """Return how many of the first `n_tokens` of `src` `seq_copy` can copy.

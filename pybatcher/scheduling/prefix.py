@@ -22,6 +22,7 @@ class SharedPrefix:
 
     Has the members of a `LiveRequest` that the scheduling of prompt rows needs.
 
+    namespace: the namespace whose requests share it; None: requests of every namespace.
     holders: number of calls of `Scheduler.add_prefix` that have not been undone.
     seq_id: -1 until it has a sequence.
     is_suspect: it was in a step that failed, and is computed alone until it is complete.
@@ -29,7 +30,7 @@ class SharedPrefix:
     """
 
     tokens: tuple[int, ...]
-    namespace: str
+    namespace: str | None
     holders: int = 1
     seq_id: int = -1
     num_computed_tokens: int = 0
@@ -68,7 +69,7 @@ class SharedPrefixes:
         self._kv = kv
         self._max_prefixes = max_prefixes
         self.have_grown = False
-        self._prefixes: dict[tuple[str, tuple[int, ...]], SharedPrefix] = {}
+        self._prefixes: dict[tuple[str | None, tuple[int, ...]], SharedPrefix] = {}
 
     def __iter__(self) -> Iterator[SharedPrefix]:
         return iter(self._prefixes.values())
@@ -136,7 +137,8 @@ class SharedPrefixes:
 
     def start(self, prefix: SharedPrefix) -> None:
         """Allocate a sequence and attach cached blocks; sets `seq_id` and `num_computed_tokens`."""
-        prefix.seq_id = self._kv.seq_new(prefix.namespace)
+        is_common = prefix.namespace is None
+        prefix.seq_id = self._kv.seq_new(prefix.namespace or "", common=is_common)
         self.have_grown = True
         prefix.num_computed_tokens = self._kv.seq_match(prefix.seq_id, prefix.tokens)
 
@@ -149,7 +151,7 @@ class SharedPrefixes:
         """Return the prefix with the most leading tokens in common, and how many; not the last."""
         best, most = None, 0
         for prefix in self:
-            if prefix.namespace == namespace and prefix.tokens[0] == tokens[0]:
+            if prefix.namespace in (None, namespace) and prefix.tokens[0] == tokens[0]:
                 common = min(common_length(prefix.tokens, tokens), len(tokens) - 1)
                 if common > most:
                     best, most = prefix, common

@@ -111,9 +111,11 @@ class Scheduler:
                 self._table.fail(live, own_copy(error))
         return self.take_events()
 
-    def add_prefix(self, tokens: tuple[int, ...], namespace: str = "") -> SharedPrefix:
+    def add_prefix(self, tokens: tuple[int, ...], namespace: str | None = "") -> SharedPrefix:
         """Compute `tokens` once and keep their KV for prompts of the namespace that begin so.
 
+        namespace: None: prompts of every namespace share it. The tokens must then come from the
+            batcher's owner, and not from a caller.
         Such prompts wait until the prefix is computed. Each call is undone by a `remove_prefix`. A
         prefix that cannot be computed is dropped, and its `error` is set.
         Raises RequestTooLongError and NoFreeSequenceError if there is no room for it, and

@@ -98,8 +98,11 @@ class Coordinator:
     # -- for the batcher --------------------------------------------------------------------
 
     def share_prefix(self, tokens: tuple[int, ...]) -> None:
-        """Keep the KV of a prefix without a name. Only before `run`; later, send `SharePrefix`."""
-        self._scheduler.add_prefix(tokens)
+        """Keep the KV of the batcher's own prefix, for prompts of every namespace.
+
+        Only before `run`; later, send `SharePrefix`.
+        """
+        self._scheduler.add_prefix(tokens, namespace=None)
 
     def check_open(self) -> None:
         """Raise the error that a request sent now would get.
@@ -248,7 +251,7 @@ class Coordinator:
 
     def _share_prefix(self, message: SharePrefix) -> None:
         with suppress(PybatcherError):  # each prompt that begins with the prefix gets the error
-            self._scheduler.add_prefix(message.tokens)
+            self._scheduler.add_prefix(message.tokens, namespace=None)
 
     def _close(self, message: Close) -> None:
         self._closing = True

@@ -164,7 +164,7 @@ class PrefixNames:
             return  # another holder has removed the prefix meanwhile
         named.holders -= 1
         if not named.holders:
-            del self._named[named.prefix.namespace, named.name]
+            del self._named[named.prefix.namespace or "", named.name]
         self._scheduler.remove_prefix(named.prefix)
 
 

@@ -89,10 +89,15 @@ class FakeEngine:
 
     # -- sequences --------------------------------------------------------------------------
 
-    def seq_new(self, namespace: str = "") -> int:
-        """Take the lowest free sequence id. Raises NoFreeSequenceError."""
+    def seq_new(self, namespace: str = "", *, common: bool = False) -> int:
+        """Take the lowest free sequence id, as the engine does. Raises NoFreeSequenceError.
+
+        Raises InvalidRequestError for a common sequence with a namespace.
+        """
         with self._call():
-            return self._kv.new(namespace)
+            if common and namespace:
+                raise InvalidRequestError(f"namespace is {namespace!r} with common=True")
+            return self._kv.new(None if common else namespace)
 
     def seq_copy(self, src: int, dst: int, n_tokens: int) -> None:
         """Let the empty `dst` start with the first `n_tokens` of `src`.

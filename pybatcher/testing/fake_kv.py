@@ -20,7 +20,9 @@ from ..errors import (
 
 __all__ = ["FakeKv"]
 
-_Key = tuple[str, tuple[int, ...]]  # namespace, all tokens up to the block's end
+# The namespace, the number of common blocks before the block, and all tokens up to its end. The
+# namespace is None in common blocks.
+_Key = tuple[str | None, int, tuple[int, ...]]
 
 
 @dataclass(slots=True, eq=False)
@@ -32,8 +34,18 @@ class _Block:
 
 @dataclass(slots=True)
 class _Sequence:
-    namespace: str
+    namespace: str | None
     blocks: list[_Block] = field(default_factory=list)
+
+    def keys(self, tokens: tuple[int, ...], n_before: int) -> list[_Key]:
+        """Return the keys of blocks that the sequence may use for the end of `tokens`.
+
+        n_before: the number of its blocks before that one.
+        """
+        before = self.blocks[:n_before]
+        n_common = sum(b.key is not None and b.key[0] is None for b in before)
+        keys: list[_Key] = [(None, n_before, tokens)] if n_common == n_before else []
+        return keys if self.namespace is None else [*keys, (self.namespace, n_common, tokens)]
 
 
 class FakeKv:
@@ -64,13 +76,14 @@ class FakeKv:
         """Number of sequence ids in use."""
         return len(self._sequences)
 
-    def new(self, namespace: str) -> int:
+    def new(self, namespace: str | None) -> int:
         """Take the lowest free id. Raises NoFreeSequenceError.
 
+        namespace: None: sequences of every namespace share the blocks of this one.
         Raises TypeError for a namespace that is not valid UTF-8, as the engine does.
         """
         try:
-            namespace.encode()
+            (namespace or "").encode()
         except UnicodeEncodeError as error:
             raise TypeError(f"namespace: {error}") from error
         for seq_id in range(self.n_parallel):
@@ -105,7 +118,8 @@ class FakeKv:
         if sequence.blocks:
             raise InvalidRequestError(f"seq_id {seq_id} holds tokens; match only an empty sequence")
         for end in range(self.block_size, len(tokens), self.block_size):
-            block = self._index.get((sequence.namespace, tuple(tokens[:end])))
+            keys = sequence.keys(tuple(tokens[:end]), len(sequence.blocks))
+            block = next((self._index[key] for key in keys if key in self._index), None)
             if block is None:
                 break
             self._hold(block)
@@ -119,7 +133,8 @@ class FakeKv:
         KvCacheFullError if there is no block for the copy.
         """
         source, target = self._sequence(src), self._sequence(dst)
-        if target.blocks or src == dst or source.namespace != target.namespace:
+        is_shared = source.namespace in (None, target.namespace)
+        if target.blocks or src == dst or not is_shared:
             raise InvalidRequestError(
                 f"seq_id {dst} must be empty, not {src}, and of its namespace"
             )
@@ -225,14 +240,14 @@ class FakeKv:
         block.tokens.append(token)
         if len(block.tokens) == self.block_size:
             content = tuple(token for block in sequence.blocks for token in block.tokens)
-            self._register(sequence, (sequence.namespace, content))
+            self._register(sequence, sequence.keys(content, len(sequence.blocks) - 1))
 
-    def _register(self, sequence: _Sequence, key: _Key) -> None:
+    def _register(self, sequence: _Sequence, keys: Sequence[_Key]) -> None:
         """Index the full last block; if an equal block exists, use that one instead."""
-        known = self._index.get(key)
+        known = next((self._index[key] for key in keys if key in self._index), None)
         if known is None:
-            sequence.blocks[-1].key = key
-            self._index[key] = sequence.blocks[-1]
+            sequence.blocks[-1].key = keys[-1]
+            self._index[keys[-1]] = sequence.blocks[-1]
         else:
             self._hold(known)
             self._release(sequence.blocks[-1])

@@ -217,8 +217,8 @@ class FaultyEngine(StepEngine):
     # -- tracking the sequences' tokens ---------------------------------------------------------
 
     @override
-    def seq_new(self, namespace: str = "") -> int:
-        seq_id = self._engine.seq_new(namespace)
+    def seq_new(self, namespace: str = "", *, common: bool = False) -> int:
+        seq_id = self._engine.seq_new(namespace, common=common)
         self._sequences[seq_id] = []
         return seq_id
 

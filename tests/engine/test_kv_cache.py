@@ -43,7 +43,7 @@ token_lists = st.one_of(
     st.lists(st.integers(0, 1), min_size=1, max_size=14),
 )
 picks = st.integers(0, 5)
-namespaces = st.sampled_from(["", "", "other"])
+namespaces = st.sampled_from(["", "", "other", None])  # None: common to all
 
 
 class KvCacheMachine(RuleBasedStateMachine):
@@ -95,21 +95,25 @@ class KvCacheMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.free_ids())
     @rule(namespace=namespaces)
-    def seq_new(self, namespace: str) -> None:
+    def seq_new(self, namespace: str | None) -> None:
         self.new(namespace)
 
     @precondition(lambda self: not self.free_ids())
     @rule(namespace=namespaces)
-    def seq_new_when_all_are_in_use(self, namespace: str) -> None:
+    def seq_new_when_all_are_in_use(self, namespace: str | None) -> None:
         with pytest.raises(NoFreeSequenceError):
-            self.cache.seq_new(namespace)
+            self.cache.seq_new(namespace or "", common=namespace is None)
 
     @precondition(lambda self: self.filled() and self.free_ids())
-    @rule(pick=picks, share=st.floats(0, 1))
-    def seq_copy(self, pick: int, share: float) -> None:
+    @rule(pick=picks, share=st.floats(0, 1), namespace=namespaces)
+    def seq_copy(self, pick: int, share: float, namespace: str | None) -> None:
         src = self.filled()[pick % len(self.filled())]
         source = self.sequences[src]
-        dst = self.new(source.namespace)
+        dst = self.new(namespace)
+        if source.namespace not in (None, namespace):
+            with pytest.raises(InvalidRequestError, match="can only be copied within its own"):
+                self.cache.seq_copy(src, dst, 0)
+            return
         n_tokens = round(share * len(source.tokens))
         if self.model.copy(source, self.sequences[dst], n_tokens):
             self.cache.seq_copy(src, dst, n_tokens)
@@ -145,7 +149,7 @@ class KvCacheMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.free_ids())
     @rule(namespace=namespaces, tokens=token_lists)
-    def serve(self, namespace: str, tokens: list[int]) -> None:
+    def serve(self, namespace: str | None, tokens: list[int]) -> None:
         """Serve a request: take a sequence, attach the cached prefix, compute the rest."""
         seq_id = self.new(namespace)
         n_matched = self.match(seq_id, tokens)
@@ -191,9 +195,9 @@ class KvCacheMachine(RuleBasedStateMachine):
         self.cache.drop_cached()
         self.model.drop_cached()
 
-    def new(self, namespace: str) -> int:
+    def new(self, namespace: str | None) -> int:
         seq_id = self.free_ids()[0]
-        assert self.cache.seq_new(namespace) == seq_id
+        assert self.cache.seq_new(namespace or "", common=namespace is None) == seq_id
         self.sequences[seq_id] = Sequence(namespace)
         return seq_id
 
@@ -217,7 +221,7 @@ class KvCacheMachine(RuleBasedStateMachine):
             return False
         self.cache.reserve(seq_id, tokens)
         blocks = self.cache.block_table(seq_id)
-        values = keys_and_values(sequence.namespace, sequence.tokens + tokens)
+        values = keys_and_values(sequence.tokens + tokens)
         for position in range(length, len(values)):
             block, slot = divmod(position, self.cache.block_size)
             self.storage[blocks[block]][slot] = values[position]
@@ -294,7 +298,7 @@ class KvCacheMachine(RuleBasedStateMachine):
         for seq_id, sequence in self.sequences.items():
             blocks = self.cache.block_table(seq_id)
             read = [value for block in blocks for value in self.storage[block]]
-            expected = keys_and_values(sequence.namespace, sequence.tokens + sequence.reserved)
+            expected = keys_and_values(sequence.tokens + sequence.reserved)
             assert read[: len(expected)] == expected
 
     def teardown(self) -> None:

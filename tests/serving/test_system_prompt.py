@@ -110,15 +110,50 @@ async def test_token_ids_are_taken_as_they_are() -> None:
     assert completion.token_ids == alone.token_ids
 
 
-async def test_a_namespace_shares_with_nobody_else() -> None:
-    async with fake_batcher(system_prompt=SYSTEM) as batcher:
+async def test_it_is_computed_once_for_all_namespaces() -> None:
+    engine = FakeEngine(n_parallel=6)
+    async with fake_batcher(engine, system_prompt=SYSTEM, chat_template=TEMPLATE) as batcher:
         completions = [
             await batcher.generate("Hi", max_tokens=1, namespace=namespace)
-            for namespace in ("a", "b", "a", None)
+            for namespace in ("a", "b", "a", None, "")
         ]
-    cached = [completion.usage.cached_tokens for completion in completions]
-    assert cached == [0, 0, 64, 1 + len(SYSTEM)]
-    assert len({completion.token_ids for completion in completions}) == 1
+        assert engine.statistics()["computed_tokens"] == 1 + len(SYSTEM) + len("Hi") * 5
+        chats = await asyncio.gather(
+            *(batcher.chat(user("Hi"), max_tokens=1, namespace=f"user {i}") for i in range(7))
+        )
+    assert {one.usage.cached_tokens for one in completions} == {1 + len(SYSTEM)}
+    assert {one.usage.cached_tokens for one in chats} == {len(CHAT_START)}
+    assert len({one.token_ids for one in completions}) == len({c.token_ids for c in chats}) == 1
+
+
+async def test_only_its_own_blocks_are_found_in_another_namespace() -> None:
+    secret = "x" * 100
+    system_ids = byte_tokenizer().encode(SYSTEM)
+    async with fake_batcher(system_prompt=SYSTEM) as batcher:
+        cached = {}
+        for namespace in ("a", "a", "b", None):
+            completion = await batcher.generate(secret, max_tokens=1, namespace=namespace)
+            cached.setdefault(namespace, []).append(completion.usage.cached_tokens)
+        begins_so = await batcher.generate([*system_ids, 5, 6], max_tokens=1, namespace="c")
+        other = await batcher.generate([*system_ids[:70], *range(9)], max_tokens=1, namespace="c")
+    n_system = len(system_ids)
+    n_blocks = (n_system + len(secret) - 1) // 32
+    assert cached == {"a": [n_system, 32 * n_blocks], "b": [n_system], None: [n_system]}
+    assert begins_so.usage.cached_tokens == n_system
+    assert other.usage.cached_tokens == 70
+
+
+async def test_a_prefix_of_a_caller_stays_in_its_namespace() -> None:
+    ids = byte_tokenizer().encode(SYSTEM + "and more than that, for the caller's own eyes.")
+    async with fake_batcher(system_prompt=SYSTEM) as batcher:
+        for namespace in (None, "a"):
+            await batcher.add_prefix(ids, name="own", namespace=namespace)
+        cached = {
+            namespace: (await batcher.generate([*ids, 5], max_tokens=1, namespace=namespace)).usage
+            for namespace in (None, "a", "b")
+        }
+    n_system = 1 + len(SYSTEM)
+    assert [usage.cached_tokens for usage in cached.values()] == [len(ids), len(ids), n_system]
 
 
 async def test_a_system_prompt_without_room() -> None:

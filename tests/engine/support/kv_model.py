@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Block:
-    """`content`: name space and all tokens to the block's end, where the index has it."""
+    """`content`: where the index has it, its name space (None: common), the number of common blocks
+    before it, and all tokens to its end.
+    """
 
-    content: tuple[str, tuple[int, ...]] | None = None
+    content: tuple[str | None, int, tuple[int, ...]] | None = None
     holders: int = 1
 
 
 @dataclass
 class Sequence:
-    namespace: str
+    namespace: str | None
     tokens: list[int] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     reserved: list[int] = field(default_factory=list)
@@ -29,7 +31,7 @@ class Model:
         self.n_free = n_blocks
         self.block_size = block_size
         self.cached: list[Block] = []  # oldest first
-        self.index: dict[tuple[str, tuple[int, ...]], Block] = {}
+        self.index: dict[tuple[str | None, int, tuple[int, ...]], Block] = {}
 
     def n_available(self) -> int:
         return self.n_free + len(self.cached)
@@ -66,13 +68,26 @@ class Model:
     def match(self, sequence: Sequence, tokens: list[int]) -> int:
         end = self.block_size
         while end < len(tokens):
-            block = self.index.get((sequence.namespace, tuple(tokens[:end])))
-            if block is None:
+            contents = self.contents(sequence, sequence.blocks, tokens[:end])
+            known = [content for content in contents if content in self.index]
+            if not known:
                 break
-            sequence.blocks.append(self.hold(block))
+            sequence.blocks.append(self.hold(self.index[known[0]]))
             end += self.block_size
         sequence.tokens = tokens[: end - self.block_size]
         return len(sequence.tokens)
+
+    @staticmethod
+    def contents(
+        sequence: Sequence, before: list[Block], tokens: list[int]
+    ) -> list[tuple[str | None, int, tuple[int, ...]]]:
+        """The contents of blocks that hold the end of `tokens` for a sequence, the best first."""
+        n_common = sum(block.content is not None and block.content[0] is None for block in before)
+        spaces = {None, sequence.namespace} if n_common == len(before) else {sequence.namespace}
+        return [
+            (space, n_common, tuple(tokens))
+            for space in sorted(spaces, key=lambda space: space is not None)
+        ]
 
     def copy(self, src: Sequence, dst: Sequence, n_tokens: int) -> bool:
         n_full, n_partial = divmod(n_tokens, self.block_size)
@@ -124,13 +139,14 @@ class Model:
         sequence.reserved, sequence.blocks_before = [], None
         for i in range(first, len(sequence.tokens) // self.block_size):
             end = (i + 1) * self.block_size
-            content = (sequence.namespace, tuple(sequence.tokens[:end]))
-            if content in self.index:
-                own, sequence.blocks[i] = sequence.blocks[i], self.hold(self.index[content])
+            contents = self.contents(sequence, sequence.blocks[:i], sequence.tokens[:end])
+            known = [content for content in contents if content in self.index]
+            if known:
+                own, sequence.blocks[i] = sequence.blocks[i], self.hold(self.index[known[0]])
                 self.drop(own)
             else:
-                sequence.blocks[i].content = content
-                self.index[content] = sequence.blocks[i]
+                sequence.blocks[i].content = contents[-1]
+                self.index[contents[-1]] = sequence.blocks[i]
 
     def rollback(self, sequence: Sequence) -> None:
         if sequence.blocks_before is None:
@@ -141,10 +157,10 @@ class Model:
         sequence.reserved, sequence.blocks_before = [], None
 
 
-def keys_and_values(namespace: str, tokens: list[int]) -> list[int]:
+def keys_and_values(tokens: list[int]) -> list[int]:
     """Return the value at each position of a sequence, a hash of all tokens up to it."""
     values = []
-    state = hash(namespace)
+    state = 0
     for token in tokens:
         state = hash((state, token))
         values.append(state)

@@ -49,6 +49,41 @@ TEST(match_attaches_whole_blocks_and_leaves_a_token_to_compute) {
   f.expect_blocks(5, 3);
 }
 
+// The fixture's blocks have four positions.
+TEST(every_name_space_starts_with_common_blocks_and_shares_no_others) {
+  Fixture f(12, 6);
+  const int common = f.cache.seq_new_common();
+  f.append(common, run(8));
+  const int a = f.cache.seq_new("a");
+  EXPECT_EQ(f.cache.seq_match(a, run(14)), 8);
+  f.append(a, std::vector<int32_t>{50, 51, 52, 53, 54});
+  const int b = f.cache.seq_new("b");
+  std::vector<int32_t> tokens = run(8);
+  tokens.insert(tokens.end(), {50, 51, 52, 53, 54});
+  EXPECT_EQ(f.cache.seq_match(b, tokens), 8);  // not the block of a
+  const int again = f.cache.seq_new("a");
+  EXPECT_EQ(f.cache.seq_match(again, tokens), 12);
+  const int other = f.cache.seq_new_common();
+  EXPECT_EQ(f.cache.seq_match(other, tokens), 8);
+  f.cache.check_integrity();
+  EXPECT_THROWS(Code::kInvalidRequest, f.cache.seq_copy(a, f.cache.seq_new("b"), 4));
+}
+
+TEST(a_common_sequence_is_copied_into_any_name_space_and_none_into_it) {
+  Fixture f(12, 4);
+  const int common = f.cache.seq_new_common();
+  f.append(common, run(6));
+  const int a = f.cache.seq_new("a");
+  f.cache.seq_copy(common, a, 6);
+  EXPECT(f.tokens(a) == run(6));
+  f.append(a, std::vector<int32_t>{60, 61, 62});
+  f.cache.check_integrity();
+  const int other = f.cache.seq_new_common();
+  EXPECT_THROWS(Code::kInvalidRequest, f.cache.seq_copy(a, other, 4));
+  f.cache.seq_copy(common, other, 6);
+  f.cache.check_integrity();
+}
+
 TEST(match_sees_blocks_that_others_hold) {
   Fixture f;
   const int a = f.make(run(8));

@@ -70,6 +70,40 @@ TEST(a_block_that_takes_the_place_of_a_parent_does_not_inherit_its_children) {
   index.check_integrity();
 }
 
+// Blocks after a common one have the name space in their key, as first blocks do.
+TEST(name_spaces_after_a_common_block_are_told_apart) {
+  const pb::NameSpace& common = pb::common_name_space();
+  for (const uint64_t mask : {~uint64_t{0}, uint64_t{0}}) {
+    pb::PrefixIndex index(8, 2, mask);
+    const auto a = name_space("a");
+    const auto unnamed = name_space("");
+    index.insert(0, common, kNone, Block{1, 2});
+    index.insert(1, common, 0, Block{3, 4});
+    index.insert(2, a, 1, Block{5, 6});
+    index.insert(3, unnamed, 1, Block{5, 6});
+    index.insert(4, a, 2, Block{7, 8});
+    index.insert(5, unnamed, kNone, Block{1, 2});
+    index.check_integrity();
+    EXPECT_EQ(index.find(common, kNone, Block{1, 2}), 0);
+    EXPECT_EQ(index.find(common, 0, Block{3, 4}), 1);
+    EXPECT_EQ(index.find(name_space("a"), 1, Block{5, 6}), 2);
+    EXPECT_EQ(index.find(unnamed, 1, Block{5, 6}), 3);
+    EXPECT_EQ(index.find(common, 1, Block{5, 6}), kNone);
+    EXPECT_EQ(index.find(name_space("b"), 1, Block{5, 6}), kNone);
+    EXPECT_EQ(index.find(a, 0, Block{3, 4}), kNone);
+    EXPECT_EQ(index.find(a, 2, Block{7, 8}), 4);
+    EXPECT_EQ(index.find(unnamed, kNone, Block{1, 2}), 5);  // the common one has no text either
+    EXPECT(index.may_be_common_after(kNone));
+    EXPECT(index.may_be_common_after(1));
+    EXPECT(!index.may_be_common_after(2));
+    index.erase(4);
+    index.erase(2);
+    EXPECT_EQ(index.find(a, 1, Block{5, 6}), kNone);
+    EXPECT_EQ(index.find(unnamed, 1, Block{5, 6}), 3);
+    index.check_integrity();
+  }
+}
+
 TEST(two_blocks_of_one_content_are_found_out) {
   pb::PrefixIndex index(2, 2);
   index.insert(0, name_space("x"), kNone, Block{1, 1});
