@@ -17,7 +17,7 @@ from ..calls.completion import Completion
 from ..calls.composed.tool_loop import run_tool
 from ..calls.options import TemplateOptions
 from ..errors import ConfigError, ConnectionLostError, InvalidRequestError, RequestTooLongError
-from ..params import SamplingParams, left_to_model
+from ..params import SamplingParams
 from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .console import remark, report_error, write, write_foreign
 from .conversation import Conversation, Message
@@ -98,12 +98,13 @@ def chat(
 ) -> None:
     """Talk with the model. Ctrl-C stops an answer, Ctrl-D leaves.
 
-    It is sampled as its own files recommend, unless options say otherwise.
+    It is sampled as its own files recommend, else with a temperature of 0.7 and a
+    min_p of 0.05, unless options say otherwise.
     Reasoning is shown on stderr, and so are calls of tools with their results.
     """
     path = chosen_model(name, model)
     talk = Talk(
-        SamplingParams(**sampling, of_model=left_to_model(sampling)),
+        SamplingParams.for_chat(**sampling),
         {} if tools is None else load_tools(tools),
         enable_thinking,
         max_reasoning_tokens,

@@ -17,7 +17,15 @@ from .structured_output import (
     structured_output_of,
 )
 
-__all__ = ["MAX_LOGPROBS", "OF_MODELS", "SamplingParams", "left_to_model", "with_valid"]
+__all__ = [
+    "CHAT_SAMPLING",
+    "MAX_LOGPROBS",
+    "OF_MODELS",
+    "SamplingParams",
+    "chat_sampling",
+    "left_to_model",
+    "with_valid",
+]
 
 MAX_LOGPROBS = 32
 """The most likeliest tokens that are reported at one position."""
@@ -25,7 +33,11 @@ MAX_LOGPROBS = 32
 OF_MODELS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 """The fields for which a model's files may recommend values."""
 
+CHAT_SAMPLING: Mapping[str, float] = {"temperature": 0.7, "min_p": 0.05}
+"""The sampling of chats that state no temperature, with models that recommend none."""
+
 _MAX_TOKENS = 2**31 - 1
+_SAMPLED_BY = ("temperature", "top_k", "top_p")
 _MAX_STOPS = 64
 # each character is a state of the automaton that searches for stop texts
 _MAX_STOP_CHARACTERS = 16_384
@@ -39,6 +51,16 @@ _MAX_SAMPLES = 128
 def left_to_model(given: Container[str]) -> tuple[str, ...]:
     """Return the `of_model` that leaves all fields except `given` to the model."""
     return tuple(name for name in OF_MODELS if name not in given)
+
+
+def chat_sampling(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a chat's `SamplingParams`: those that are given, and their defaults.
+
+    A field that is not given has the value that the model's files recommend. If they recommend
+    none, it has that of `CHAT_SAMPLING`. A given temperature is the plain one, without a `min_p`.
+    """
+    usual = {} if "temperature" in given else CHAT_SAMPLING
+    return {**usual, **given, "of_model": left_to_model(given)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +100,8 @@ class SamplingParams:
         lists, texts and grammars of its own, which must take at most 4 MiB together.
     of_model: names of fields that take the values that the model's files recommend
         (generation_config.json, or a GGUF file's general.sampling), among temperature, top_k,
-        top_p, min_p and repetition_penalty. A field without a recommendation keeps its value.
+        top_p, min_p and repetition_penalty. A field without a recommendation keeps its value,
+        except that min_p is 0 if the model recommends a temperature, top_k or top_p without it.
 
     At most one of json_schema, regex, grammar, choices and json_object may be given: the output is
     then a structured output. It ends when the structure is complete and nothing can follow
@@ -121,6 +144,15 @@ class SamplingParams:
             if self.n > 1:
                 self._check_samples()
 
+    @classmethod
+    def for_chat(cls, **given: Any) -> SamplingParams:
+        """Return parameters with the defaults of chats over HTTP, in place of the greedy ones.
+
+        given: fields, by name. Other fields among those of `of_model` have the values that the
+            model's files recommend, else a temperature of 0.7 with a min_p of 0.05.
+        """
+        return cls(**chat_sampling(given))
+
     @property
     def form(self) -> StructuredOutput | None:
         """The structure that the output must have; None: any text."""
@@ -133,6 +165,9 @@ class SamplingParams:
             files were read.
         """
         taken = {name: values[name] for name in self.of_model if name in values}
+        # The values of a model are a set: none of them is meant to go with another's min_p.
+        if "min_p" in self.of_model and not values.keys().isdisjoint(_SAMPLED_BY):
+            taken.setdefault("min_p", 0.0)
         return with_valid(self, **taken, of_model=())
 
     def _check_form(self) -> None:

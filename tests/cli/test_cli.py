@@ -340,9 +340,10 @@ def test_a_chat_is_sampled_as_the_models_files_recommend(run: Run, recommending:
         common = ["--seed", "1", "--max-tokens", "16"]
         return run("chat", *common, *options, stdin=b"Once upon a time\n").stdout
 
-    greedy = answer()
+    usual, greedy = answer(), answer("--temperature", "0")
     drawn = answer("--model", recommending)
-    assert drawn != greedy
+    assert len({drawn, usual, greedy}) == 3
+    assert usual == answer("--temperature", "0.7", "--min-p", "0.05")
     assert drawn == answer("--temperature", "1.6", "--top-k", "20")
     assert answer("--model", recommending, "--temperature", "0") == greedy
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pybatcher import InvalidRequestError, SamplingParams
-from pybatcher.params import OF_MODELS
+from pybatcher.params import CHAT_SAMPLING, OF_MODELS
 from pybatcher.params.sampling_params import with_valid
 
 TAKEN: list[dict[str, Any]] = [
@@ -125,6 +125,31 @@ def test_what_the_model_recommends_counts_for_the_fields_that_are_named() -> Non
     )
     plain = SamplingParams(temperature=0.3)
     assert plain.with_recommended(recommended) == plain
+
+
+def test_the_defaults_of_chats_are_the_models_or_mild_ones() -> None:
+    unsaid = SamplingParams.for_chat(max_tokens=5)
+    usual = {"max_tokens": 5, **CHAT_SAMPLING}
+    assert unsaid.with_recommended({}) == SamplingParams(**usual)
+    assert unsaid.with_recommended({"repetition_penalty": 1.1}) == SamplingParams(
+        **usual, repetition_penalty=1.1
+    )
+    for recommended in ({"temperature": 0.6, "top_k": 20}, {"min_p": 0.1}, {"top_p": 0.9}):
+        expected = {**usual, "min_p": 0.0, **recommended}
+        assert unsaid.with_recommended(recommended) == SamplingParams(**expected)
+
+
+def test_a_temperature_that_a_chat_states_is_the_plain_one() -> None:
+    stated = SamplingParams.for_chat(temperature=1.0)
+    assert stated.with_recommended({}) == SamplingParams(temperature=1.0)
+    assert stated.with_recommended({"temperature": 0.6, "top_k": 20}) == SamplingParams(
+        temperature=1.0, top_k=20
+    )
+    cut = SamplingParams.for_chat(min_p=0.2)
+    assert cut.with_recommended({}) == SamplingParams(temperature=0.7, min_p=0.2)
+    assert cut.with_recommended({"temperature": 0.6}).min_p == 0.2
+    with pytest.raises(InvalidRequestError, match="temperature is -1"):
+        SamplingParams.for_chat(temperature=-1)
 
 
 def test_what_was_made_does_not_change_with_what_it_was_made_of() -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from ...params import chat_sampling
 from ..base.forms import refuse_unknown_forms
 from ..base.http_error import HttpError
-from ..base.sampling_fields import as_recommended, bad, read_text
+from ..base.sampling_fields import bad, read_text
 from ..base.turns import check_count, joined_turn, lines
 
 __all__ = [
@@ -81,7 +82,7 @@ def read_request(body: Mapping[str, Any], betas: str = "") -> MessagesAsked:
     if options["max_tokens"] is None:
         raise bad("max_tokens", None, "a whole number above 0")
     sampling = {name: body[name] for name in _SAMPLING if body.get(name) is not None}
-    options |= as_recommended(sampling)
+    options |= chat_sampling(sampling)
     stops = _stops(body.get("stop_sequences"))
     if stops:
         options["stop"] = stops

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from ...params import SamplingParams, left_to_model
+from ...params import SamplingParams
 from ...params.structured_output import STRUCTURED_OUTPUT_FIELDS
 from .forms import read_forms
 from .http_error import HttpError, bad
 
 __all__ = [
     "ANY_LENGTH",
-    "as_recommended",
     "bad",
     "read_flag",
     "read_sampling",
@@ -73,7 +72,7 @@ def read_text(value: object, where: str, *, may_be_empty: bool = True) -> str:
 def read_sampling(
     body: Mapping[str, Any], *, format_field: str = "response_format"
 ) -> dict[str, Any]:
-    """Return the sampling options of a body, and the options that every request has.
+    """Return the given sampling options of a body, and the options that every request has.
 
     Null is the same as a missing field. Only shapes that are specific to HTTP are checked here; the
     call checks everything else. format_field: the API's field for the form of the output.
@@ -89,15 +88,7 @@ def read_sampling(
     if "logit_bias" in options:
         options["logit_bias"] = _logit_bias(options["logit_bias"])
     forms, _ = read_forms(body, format_field=format_field)
-    return as_recommended(options | forms)
-
-
-def as_recommended(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options, with missing ones taken from the recommendation of the model's files.
-
-    If the files recommend no temperature, it is 1, as in OpenAI's API.
-    """
-    return {"temperature": 1.0, **options, "of_model": left_to_model(options)}
+    return options | forms
 
 
 def renamed_fields(

@@ -10,6 +10,7 @@ from typing import Any
 from ...calls.chat_settings import CHAT_OPTIONS
 from ...calls.completion import Completion, FinishReason, Piece, TokenLogprob, Usage
 from ...calls.options import TemplateOptions
+from ...params import chat_sampling
 from ...text.output.tools.tools import MAX_TOOLS
 from ...text.tool_call import ToolCall
 from ..base.sampling_fields import (
@@ -84,7 +85,7 @@ def template_options(options: Mapping[str, Any]) -> Any:
 def read_chat(body: Mapping[str, Any]) -> ChatAsked:
     """Read the body of a request. Ignores unknown keys. Raises HttpError."""
     _refuse_others(body)
-    options = read_sampling(body)
+    options = chat_sampling(read_sampling(body))
     names = {**renamed_fields(body), "logprobs": "top_logprobs", "prompt": "messages"}
     most = body.get("max_tokens")
     if body.get("max_completion_tokens") is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...calls.completion import Completion, Piece, TokenLogprob, Usage
+from ...params import left_to_model
 from ..base.http_error import HttpError
 from ..base.sampling_fields import (
     bad,
@@ -77,7 +78,9 @@ class CompletionAsked:
 def read_completion(body: Mapping[str, Any]) -> CompletionAsked:
     """Read the body of a request. Ignores unknown keys. Raises HttpError."""
     refuse_token_ids(body)
-    options = read_sampling(body)
+    given = read_sampling(body)
+    # A text is continued with OpenAI's temperature, and not with that of chats.
+    options = {"temperature": 1.0, **given, "of_model": left_to_model(given)}
     most = body.get("max_tokens")
     options["max_tokens"] = _DEFAULT_TOKENS if most is None else most
     if (logprobs := body.get("logprobs")) is not None and logprobs is not False:

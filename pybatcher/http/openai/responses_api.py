@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...params import chat_sampling
 from ..base.http_error import HttpError
 from ..base.sampling_fields import (
     ANY_LENGTH,
@@ -61,7 +62,7 @@ def read_response(body: Mapping[str, Any]) -> ResponseAsked:
     _refuse_state(body)
     messages = read_input(body.get("input"), body.get("instructions"))
     own = {key: body[key] for key in body if key not in _OTHERS}
-    options = read_sampling(own, format_field=_FORMAT)
+    options = chat_sampling(read_sampling(own, format_field=_FORMAT))
     most = _whole(body, "max_output_tokens", 1, ANY_LENGTH)
     options["max_tokens"] = ANY_LENGTH if most is None else most
     logprobs = _logprobs(body)

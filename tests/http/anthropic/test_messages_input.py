@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pybatcher.http.anthropic.messages_input import read_conversation, read_request
 from pybatcher.http.base.http_error import HttpError
-from pybatcher.params import OF_MODELS
+from pybatcher.params import CHAT_SAMPLING, OF_MODELS
 
 TOOL = {"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}
 HI = [{"role": "user", "content": "Hi"}]
@@ -116,7 +116,7 @@ def test_all_that_a_request_may_say() -> None:
 
 def test_what_is_not_said() -> None:
     asked = read_request({**BODY, "temperature": None, "tools": None, "stop_sequences": None})
-    assert asked.options == {"temperature": 1.0, "max_tokens": 9, "of_model": OF_MODELS}
+    assert asked.options == {**CHAT_SAMPLING, "max_tokens": 9, "of_model": OF_MODELS}
     assert not asked.stream
     assert asked.conversation.template == {}
 

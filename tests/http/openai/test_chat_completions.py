@@ -7,7 +7,7 @@ import pytest
 from pybatcher import Piece, TokenLogprob, ToolCall, ToolCallDelta
 from pybatcher.http.base.http_error import HttpError
 from pybatcher.http.openai.chat_completions import chunks_of, read_chat, read_messages
-from pybatcher.params import OF_MODELS
+from pybatcher.params import CHAT_SAMPLING, OF_MODELS
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 HEAD = {"id": "x"}
@@ -16,7 +16,7 @@ HEAD = {"id": "x"}
 def test_what_a_body_asks_for() -> None:
     asked = read_chat({"messages": MESSAGES})
     assert (asked.stream, asked.include_usage, asked.continuous_usage) == (False,) * 3
-    assert asked.options == {"temperature": 1.0, "max_tokens": 2**31 - 1, "of_model": OF_MODELS}
+    assert asked.options == {**CHAT_SAMPLING, "max_tokens": 2**31 - 1, "of_model": OF_MODELS}
     body = {
         "messages": MESSAGES,
         "max_tokens": 5,
@@ -32,7 +32,7 @@ def test_what_a_body_asks_for() -> None:
     asked = read_chat(body)
     assert (asked.stream, asked.include_usage) == (True, True)
     assert asked.options == {
-        "temperature": 1.0,
+        **CHAT_SAMPLING,
         "of_model": OF_MODELS,
         "max_tokens": 7,
         "logprobs": 3,

@@ -11,7 +11,7 @@ import pytest
 from pybatcher.http.base.http_error import HttpError
 from pybatcher.http.base.sampling_fields import ANY_LENGTH
 from pybatcher.http.openai.responses_api import ResponseAsked, read_response, told_error
-from pybatcher.params import OF_MODELS
+from pybatcher.params import CHAT_SAMPLING, OF_MODELS
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 ADD = {"type": "function", "name": "add", "description": "Adds.", "parameters": PARAMETERS}
@@ -62,7 +62,7 @@ def refused(**body: Any) -> HttpError:
 def test_an_input_alone() -> None:
     asked = read()
     assert asked.messages == [{"role": "user", "content": "Hi"}]
-    assert asked.options == {"temperature": 1.0, "max_tokens": ANY_LENGTH, "of_model": OF_MODELS}
+    assert asked.options == {**CHAT_SAMPLING, "max_tokens": ANY_LENGTH, "of_model": OF_MODELS}
     assert not asked.stream
     assert asked.told == {
         "instructions": None,

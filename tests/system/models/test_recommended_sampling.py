@@ -80,3 +80,24 @@ async def test_over_http_they_count_where_nothing_is_said(
 
             assert len(await texts()) == 1
             assert len(await texts(top_k=0)) == 3
+
+
+@pytest.mark.parametrize(("path", "asked", "text_of"), REQUESTS)
+async def test_over_http_without_a_recommendation(
+    path: str, asked: dict[str, Any], text_of: Callable[[Any], str]
+) -> None:
+    async with Batcher() as batcher:
+        transport = httpx.ASGITransport(app=application(batcher))
+        async with httpx.AsyncClient(transport=transport, base_url="http://server") as http:
+
+            async def texts(**more: Any) -> list[str]:
+                bodies = [{**asked, "seed": seed, **more} for seed in range(4)]
+                answers = [await http.post(f"/v1/{path}", json=body) for body in bodies]
+                return [text_of(answer.raise_for_status().json()) for answer in answers]
+
+            is_chat = path != "completions"
+            usual = {"temperature": 0.7, "min_p": 0.05} if is_chat else {"temperature": 1.0}
+            assert await texts() == await texts(**usual)
+            plain = await texts(temperature=1.0, min_p=0.0)
+            assert await texts(temperature=1.0) == plain
+            assert (await texts() == plain) == (not is_chat)

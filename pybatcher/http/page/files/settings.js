@@ -18,7 +18,7 @@ const EXAMPLE = {
 
 // Each field has its name in a request, its label, and the range that a server accepts.
 const NUMBERS = [
-  { name: "temperature", label: "Temperature", usual: "the model's, else 1", min: 0, max: 100, step: "any", hint: "0: always the likeliest token" },
+  { name: "temperature", label: "Temperature", usual: "the model's, else 0.7", min: 0, max: 100, step: "any", hint: "0: always the likeliest token" },
   { name: "max_tokens", label: "Max tokens", usual: "as many as fit", min: 1, step: 1 },
   { name: "n", label: "Answers side by side", usual: "1", min: 1, max: 8, step: 1 },
   { name: "seed", label: "Seed", usual: "new each time", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1, hint: "same seed, same text" },
@@ -26,7 +26,7 @@ const NUMBERS = [
 const MORE_NUMBERS = [
   { name: "top_p", label: "top_p", usual: "the model's, else 1", min: 0, max: 1, step: "any" },
   { name: "top_k", label: "top_k", usual: "the model's, else all", min: 0, step: 1 },
-  { name: "min_p", label: "min_p", usual: "the model's, else 0", min: 0, max: 1, step: "any" },
+  { name: "min_p", label: "min_p", usual: "the model's, else 0.05", min: 0, max: 1, step: "any" },
   { name: "repetition_penalty", label: "Repetition penalty", usual: "the model's, else 1", min: 0, max: 100, step: "any" },
   { name: "presence_penalty", label: "Presence penalty", usual: "0", min: -100, max: 100, step: "any" },
   { name: "frequency_penalty", label: "Frequency penalty", usual: "0", min: -100, max: 100, step: "any" },
