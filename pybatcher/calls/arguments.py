@@ -19,7 +19,7 @@ __all__ = [
     "are_token_ids",
     "check_drain",
     "check_ids",
-    "check_namespace",
+    "check_name",
     "check_pooling",
     "check_priority",
     "check_several",
@@ -127,11 +127,14 @@ def check_several(field: str, texts: object) -> tuple[Any, ...]:
     return found
 
 
-def check_namespace(namespace: object) -> str:
-    """Return the namespace's name, "" for None (the common one). Raises InvalidRequestError."""
-    if namespace is None:
+def check_name(field: str, name: object) -> str:
+    """Return the name of a namespace or tenant, "" for None (the common one).
+
+    field: the name of the argument. Raises InvalidRequestError.
+    """
+    if name is None:
         return ""
-    return REQUEST.text("namespace", namespace, "a str, or None", most=LONGEST_NAME)
+    return REQUEST.text(field, name, "a str, or None", most=LONGEST_NAME)
 
 
 def is_chat(content: object) -> bool:

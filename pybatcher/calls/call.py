@@ -54,15 +54,15 @@ _LOGGER = logging.getLogger("pybatcher")
 class CallOptions:
     """The options that every call may have: the fields of `RequestOptions`, not checked yet.
 
-    tenant: the name under which the call takes turns with calls of other tenants. The sidecar sets
-        it: each connection is a tenant of its own.
+    tenant: the name under which the call takes turns with calls of other tenants. In the sidecar
+        each connection is a tenant of its own, unless its calls name one.
     trace_headers: the trace that the call belongs to; by default the trace of the current span.
     """
 
     priority: int = 0
     timeout: float | None = None
     namespace: str | None = None
-    tenant: str = ""
+    tenant: str | None = None
     trace_headers: Mapping[str, str] | None = field(default_factory=current_trace_headers)
 
 
@@ -84,7 +84,7 @@ class Call(CallOptions):
     output: Prompt = ()
 
 
-OF_EVERY_CALL = ("priority", "timeout", "namespace", "trace_headers")
+OF_EVERY_CALL = ("priority", "timeout", "namespace", "tenant", "trace_headers")
 """The keywords of users that are fields of `CallOptions`."""
 
 

@@ -38,11 +38,14 @@ __all__ = [
 
 
 class RequestOptions(TypedDict, total=False):
-    """The keywords of every request: its priority, timeout in seconds, cache namespace, trace."""
+    """The keywords of every request: its priority, timeout in seconds, cache namespace, the tenant
+    whose share of the engine it takes, and its trace.
+    """
 
     priority: int
     timeout: float | None
     namespace: str | None
+    tenant: str | None
     trace_headers: Mapping[str, str] | None
 
 

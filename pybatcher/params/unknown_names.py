@@ -14,7 +14,7 @@ from .sampling_params import SamplingParams
 __all__ = ["flag_hint", "unknown_argument", "unknown_option"]
 
 _SAMPLING = frozenset(field.name for field in fields(SamplingParams))
-_OF_REQUESTS = ("namespace", "priority", "timeout", "trace_headers")
+_OF_REQUESTS = ("namespace", "priority", "tenant", "timeout", "trace_headers")
 _OF_CHATS = (
     "chat_template_kwargs",
     "enable_thinking",

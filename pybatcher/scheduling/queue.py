@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from ..errors import QueueFullError
 from .fair_turns import BySeniority, FairTurns
-from .request import LiveRequest
+from .request import LiveRequest, Request
 
 __all__ = ["WaitingQueue"]
 
@@ -19,12 +19,13 @@ _MIN_RETRY, _MAX_RETRY = 0.05, 60.0
 
 
 class WaitingQueue:
-    """Returned requests first, then tenants in turn, then namespaces of each, then by seniority.
+    """Returned requests first, then tenants in turn, then the groups of each, then by seniority.
 
     A returned request (preempted, or alive after a restart) is admitted before all newcomers. A
     request that was paused is not (`append_again`).
-    Tenants, and the namespaces of each, take turns (`FairTurns`). Inside a namespace the earliest
-    seniority is first.
+    Tenants take turns (`FairTurns`). The tenant of a request is the first line of `Request.tenant`.
+    Its groups take turns inside it: requests of a group have equal further lines and an equal
+    namespace. Inside a group the earliest seniority is first.
 
     The number of newcomers and the number of their tokens are bounded. No operation visits every
     waiting request. The queue measures the seconds between admissions, from which it estimates
@@ -38,7 +39,7 @@ class WaitingQueue:
         self._returned: list[LiveRequest] = []  # by seniority
         self._waiting: OrderedDict[int, LiveRequest] = OrderedDict()  # newcomers by id, in order
         self._again: set[int] = set()  # newcomers that were queued before: they count for no limit
-        self._turns = FairTurns(attrgetter("tenant"), self._new_tenant, max_requests)
+        self._turns = FairTurns(_tenant_of, self._new_tenant, max_requests)
         self._admitted_at: deque[float] = deque(maxlen=_PACE_SAMPLES)
         self._tokens = 0
 
@@ -81,6 +82,7 @@ class WaitingQueue:
     def check_room(self, n_new: int, tenant: str = "") -> None:
         """Raise QueueFullError if a newcomer with `n_new` tokens would exceed a limit.
 
+        tenant: that of the newcomer, without further lines.
         One request of any length may wait in an empty queue. A tenant without a waiting request
         may exceed the limits that others have used up, as long as no more than twice
         `max_requests` wait.
@@ -138,9 +140,7 @@ class WaitingQueue:
         self._tokens -= live.num_queued_tokens
 
     def _new_tenant(self) -> FairTurns:
-        return FairTurns(
-            attrgetter("namespace"), lambda: BySeniority(self._waiting), self._max_requests
-        )
+        return FairTurns(_group_of, lambda: BySeniority(self._waiting), self._max_requests)
 
     def _full(self, field: str, limit: int, wanted: int) -> QueueFullError:
         retry_after = self._retry_after()
@@ -159,3 +159,11 @@ class WaitingQueue:
         times = self._admitted_at
         pace = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else _DEFAULT_PACE
         return min(max(pace * (len(self._waiting) + 1) / 2, _MIN_RETRY), _MAX_RETRY)
+
+
+def _tenant_of(request: Request) -> str:
+    return request.tenant.partition("\n")[0]
+
+
+def _group_of(request: Request) -> str:
+    return f"{request.tenant}\n{request.namespace}"

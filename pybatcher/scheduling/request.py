@@ -27,6 +27,7 @@ class Request:
     end_token_ids: each of these ends the output if it is sampled.
     namespace: cached prefixes are shared inside it only, and namespaces of a tenant take turns.
     tenant: the client that the request belongs to. Tenants take turns, and share cached prefixes.
+        Text after a line feed names a part of the client, and the parts take turns inside it.
     priority: a lower value is served earlier.
     deadline: on the owner's clock, in seconds; None = none.
     targets, n_top, pooling: those of `StepEntry`, over the whole prompt. With targets or pooling,

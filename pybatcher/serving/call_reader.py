@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from ..calls.arguments import (
     are_token_ids,
-    check_namespace,
+    check_name,
     check_priority,
     check_timeout,
     merge_params,
@@ -106,8 +106,8 @@ class CallReader:
         """
         timeout = check_timeout(call.timeout)
         return {
-            "namespace": check_namespace(call.namespace),
-            "tenant": call.tenant,
+            "namespace": check_name("namespace", call.namespace),
+            "tenant": check_name("tenant", call.tenant),
             "priority": check_priority(call.priority),
             "deadline": None if timeout is None else submitted + timeout,
             "trace_headers": {}

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 from ..calls.arguments import (
-    check_namespace,
+    check_name,
     check_pooling,
     check_several,
     check_timeout,
@@ -134,7 +134,7 @@ class Service(RunningService):
             raise self._runtime.only_embeds()
         submitted, common = self._check(call)
         params = self._reader.params(call)
-        tenant = f"{call.tenant}\n{call.namespace}"
+        tenant = f"{common['tenant']}\n{common['namespace']}"
         async with _reading(submitted, common["deadline"]):
             output = await self._reader.output(call, params)
             prompt, form, end_token_ids, respond = await self._reader.read(call, params, tenant)
@@ -216,7 +216,7 @@ class Service(RunningService):
         if not self._runtime.generates:
             raise self._runtime.only_embeds()
         submitted, common = self._check(question)
-        deadline, tenant = common["deadline"], f"{question.tenant}\n{question.namespace}"
+        deadline, tenant = common["deadline"], f"{common['tenant']}\n{common['namespace']}"
         async with _reading(submitted, deadline):
             begin = await self._reader.prompts.read(
                 question.prompt, before=self._reader.before_texts, tenant=tenant
@@ -246,7 +246,7 @@ class Service(RunningService):
         common |= {"pooling": own.pooling, "takes_whole": self._runtime.is_encoder}
         limit = self._truncation(own, check_truncate(question.truncate))
         texts = check_several("texts", question.texts)
-        deadline, tenant = common["deadline"], f"{question.tenant}\n{question.namespace}"
+        deadline, tenant = common["deadline"], f"{common['tenant']}\n{common['namespace']}"
 
         async def request(i: int) -> Request:
             field = f"texts[{i}]"
@@ -311,7 +311,10 @@ class Service(RunningService):
         self._coordinator.check_open()
         self._runtime.check_prefixes()
         name = None if question.name is None else check_prefix_name(question.name)
-        namespace, timeout = check_namespace(question.namespace), check_timeout(question.timeout)
+        namespace, timeout = (
+            check_name("namespace", question.namespace),
+            check_timeout(question.timeout),
+        )
         submitted = self._clock()
         deadline = None if timeout is None else submitted + timeout
         async with _reading(submitted, deadline):
@@ -335,7 +338,10 @@ class Service(RunningService):
     async def _remove_prefix(self, question: RemovePrefix) -> None:
         self.check_home()
         self._coordinator.check_open()
-        name, namespace = check_prefix_name(question.name), check_namespace(question.namespace)
+        name, namespace = (
+            check_prefix_name(question.name),
+            check_name("namespace", question.namespace),
+        )
         message = ReleasePrefix(name, namespace, self._loop.create_future())
         self._mailbox.put(message)
         await message.removed

@@ -67,11 +67,11 @@ MISSPELT = {
     "stream_chat": (lambda b, o: b.stream_chat([], **o), "tool_choice, tools, "),
     "score": (
         lambda b, o: b.score(PROMPT, [PROMPT], **o),
-        "namespace, priority, timeout, top_logprobs, trace_headers$",
+        "namespace, priority, tenant, timeout, top_logprobs, trace_headers$",
     ),
     "embed": (
         lambda b, o: b.embed(PROMPT, **o),
-        "namespace, pooling, priority, timeout, trace_headers, truncate$",
+        "namespace, pooling, priority, tenant, timeout, trace_headers, truncate$",
     ),
     "add_prefix": (lambda b, o: b.add_prefix(PROMPT, **o), "name, namespace, timeout$"),
 }

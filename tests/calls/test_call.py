@@ -14,7 +14,7 @@ from pybatcher.calls.call import Call, CallOptions, only_typed_errors
 def test_what_a_call_is_where_nothing_is_said() -> None:
     call = Call(content="Once")
     assert (call.chat, call.params, dict(call.sampling), call.output) == (None, None, {}, ())
-    assert (call.priority, call.timeout, call.namespace, call.tenant) == (0, None, None, "")
+    assert (call.priority, call.timeout, call.namespace, call.tenant) == (0, None, None, None)
     assert isinstance(call, CallOptions)
 
 

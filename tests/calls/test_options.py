@@ -34,9 +34,9 @@ def test_keywords_of_sampling_are_the_fields_of_sampling_params() -> None:
 @pytest.mark.parametrize(
     ("options", "question", "besides"),
     [
-        (RequestOptions, CallOptions, {"tenant"}),
-        (ScoreOptions, ScoreContinuations, {"tenant", "prompt", "continuations"}),
-        (EmbedOptions, EmbedTexts, {"tenant", "texts"}),
+        (RequestOptions, CallOptions, set()),
+        (ScoreOptions, ScoreContinuations, {"prompt", "continuations"}),
+        (EmbedOptions, EmbedTexts, {"texts"}),
         (PrefixOptions, AddPrefix, {"prefix"}),
     ],
 )
@@ -55,5 +55,5 @@ def test_keywords_of_a_call_are_its_options_and_those_of_sampling() -> None:
     assert set(get_type_hints(ChatOptions)) == {*of_any, *of_sampling, *CHAT_OPTIONS}
     assert set(get_type_hints(TemplateOptions)) < set(CHAT_OPTIONS)
     assert set(get_type_hints(GenerateOptions)) == {*of_any, *of_sampling, "output"}
-    own = set(Call.__dataclass_fields__) - {"content", "chat", "params", "sampling", "tenant"}
+    own = set(Call.__dataclass_fields__) - {"content", "chat", "params", "sampling"}
     assert own == {*of_any, "output"}

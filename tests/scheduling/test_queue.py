@@ -87,6 +87,17 @@ def test_namespaces_of_a_tenant_take_turns_in_its_share() -> None:
     assert [request_id for request_id in order if 50 <= request_id < 100] == [50, 51, 52, 53, 54]
 
 
+def test_the_parts_of_a_tenant_take_turns_in_its_share() -> None:
+    queue = WaitingQueue(1000, 100_000, 0)
+    for i in range(40):
+        queue.append(live_request(i, 5, tenant="a\nloud"))
+        queue.append(live_request(100 + i, 5, tenant="b"))
+        queue.append(live_request(200 + i, 5, tenant=f"a\nquiet {i % 4}"))
+    order = served(queue)[:40]
+    assert sum(100 <= request_id < 200 for request_id in order) == 20
+    assert sum(request_id < 100 for request_id in order) == 4, "one of five parts"
+
+
 def test_a_tenant_of_whom_nobody_waits_finds_room_where_others_have_used_it_up() -> None:
     queue = WaitingQueue(4, 40, 0)
     for i in range(4):

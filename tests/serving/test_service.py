@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from importlib import metadata
 from typing import Any
 
 import pytest
 from batcher_helpers import PATIENCE
 
-from pybatcher import BatcherClosedError, DeadlineExceededError, InvalidRequestError
+from pybatcher import Batcher, BatcherClosedError, DeadlineExceededError, InvalidRequestError
 from pybatcher.calls.call import Call
 from pybatcher.calls.questions import (
     AddPrefix,
@@ -140,3 +141,54 @@ async def test_the_deadline_of_a_call_holds_while_its_form_is_compiled(
         assert time.monotonic() - began < PATIENCE / 2
         assert ended == [True]
         assert len((await batcher.generate("hi", timeout=1e300, max_tokens=2)).token_ids) == 2
+
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+CALLS: dict[str, Callable[[Batcher, str | None], Awaitable[object]]] = {
+    "generate": lambda b, tenant: b.generate("Hi", max_tokens=4, tenant=tenant),
+    "stream": lambda b, tenant: drained(b.stream("Hi", max_tokens=4, tenant=tenant)),
+    "chat": lambda b, tenant: b.chat(MESSAGES, max_tokens=4, tenant=tenant),
+    "stream_chat": lambda b, tenant: drained(b.stream_chat(MESSAGES, max_tokens=4, tenant=tenant)),
+    "score": lambda b, tenant: b.score("Hi", ["a"], tenant=tenant),
+    "embed": lambda b, tenant: b.embed(["Hi"], tenant=tenant),
+    "threadsafe": lambda b, tenant: asyncio.wrap_future(
+        b.threadsafe.generate("Hi", max_tokens=4, tenant=tenant)
+    ),
+}
+
+
+async def drained(stream: Any) -> list[Any]:
+    return [piece async for piece in stream]
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_a_tenant_with_hundreds_of_requests_does_not_delay_anothers(
+    call: Callable[[Batcher, str | None], Awaitable[object]],
+) -> None:
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    async with fake_batcher(n_parallel=1, chat_template=template) as batcher:
+        loud = [
+            asyncio.ensure_future(batcher.generate("Me", max_tokens=4, tenant="loud"))
+            for _ in range(40)
+        ]
+        await asyncio.wait(loud, return_when=asyncio.FIRST_COMPLETED)
+        await call(batcher, "quiet")
+        n_done = sum(task.done() for task in loud)
+        assert n_done < 20
+        await call(batcher, "loud")
+        assert sum(task.done() for task in loud) == 40, "it waits for its own requests"
+        await asyncio.gather(*loud)
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("tenant", [5, b"x", ["x"], True, 1.5, "\ud800", "x" * 1025, object()])
+async def test_a_tenant_of_another_type_is_refused(
+    call: Callable[[Batcher, Any], Awaitable[object]], tenant: object
+) -> None:
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    async with fake_batcher(chat_template=template) as batcher:
+        with pytest.raises(InvalidRequestError, match="tenant") as refused:
+            await call(batcher, tenant)
+        assert refused.value.field == "tenant"
+        for good in (None, "", "x" * 1024, "Zoë", "a\nb", "\0"):
+            await call(batcher, good)

@@ -86,6 +86,10 @@ class Context:
         options: dict[str, Any] = {}
         if (namespace := request.scope.get("pybatcher.namespace")) is not None:
             options["namespace"] = namespace
+        # A key takes turns with other keys, and the tenants that its holder names inside its share.
+        names = (options.get("namespace"), request.headers.get("x-tenant"))
+        if tenant := "\n".join(name for name in names if name):
+            options["tenant"] = tenant
         if current_trace_headers() is None and (trace := headers_of_trace(request.headers)):
             options["trace_headers"] = trace
         if (priority := request.headers.get("x-priority")) is not None:

@@ -9,12 +9,14 @@ from typing import TypeVar
 from typing_extensions import override
 
 from ...calls.any_batcher import AnyBatcher
+from ...calls.arguments import check_name
 from ...calls.call import Call, CallOptions, Question
 from ...calls.lifecycle import RunningService
 from ...calls.questions import ReadStatistics
 from ...calls.reply import Reply
 from ...calls.statistics import BatcherStatistics
 from ...calls.telemetry import Handler
+from ..protocol.tenant import own_name
 from .front import Front
 
 __all__ = ["OwnClient"]
@@ -54,7 +56,7 @@ class OwnClient(AnyBatcher):
 
 
 class _FrontService(RunningService):
-    """Passes calls on to the front, each namespace as a tenant of its own."""
+    """Passes calls on to the front, each tenant or namespace as a tenant that no client is."""
 
     def __init__(self, front: Front) -> None:
         self._front = front
@@ -88,5 +90,5 @@ class _FrontService(RunningService):
 
 def _with_tenant(options: _Options) -> _Options:
     """Return the call with a tenant that no connection of the socket has, nor can name."""
-    namespace = options.namespace
-    return replace(options, tenant="http" if namespace is None else f"http {namespace}")
+    name = check_name("tenant", options.tenant) or check_name("namespace", options.namespace)
+    return replace(options, tenant=own_name("http", name))

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from ...calls import questions as q
 from ...calls.arguments import (
-    check_namespace,
+    check_name,
     check_pooling,
     check_several,
     check_top_logprobs,
@@ -350,7 +350,7 @@ def _namespace(opts: Mapping[str, Any]) -> str | None:
 
 
 def _in_namespace(namespace: object) -> dict[str, Any]:
-    check_namespace(namespace)
+    check_name("namespace", namespace)
     return {} if namespace is None else {"namespace": ASKED.text(namespace, "namespace")}
 
 

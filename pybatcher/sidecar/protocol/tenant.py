@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any, TypeVar
 
+from ...calls.arguments import check_name
 from ...calls.call import CallOptions
+from ...errors.checks import LONGEST_NAME
 from .wire_fields import ASKED
 
-__all__ = ["connection_tenant", "read_tenant", "with_tenant"]
+__all__ = ["connection_tenant", "own_name", "read_tenant", "with_tenant"]
 
 _Options = TypeVar("_Options", bound=CallOptions)
-
-_LONGEST = 256
-"""Characters; the scheduler keeps the name as long as it has requests."""
 
 
 def connection_tenant(number: int) -> str:
@@ -28,12 +28,19 @@ def connection_tenant(number: int) -> str:
     return f"connection {number}"
 
 
-def read_tenant(opts: Mapping[str, Any]) -> str:
-    """Return the opt `tenant`; "" without one. Raises InvalidRequestError."""
+def read_tenant(opts: Mapping[str, Any]) -> str | None:
+    """Return the opt `tenant`; None without one. Raises InvalidRequestError."""
     said = opts.get("tenant")
-    if said is None:
-        return ""
-    return ASKED.text(said, "tenant")
+    return None if said is None else ASKED.text(said, "tenant")
+
+
+def own_name(kind: str, name: str) -> str:
+    """Return a tenant that no tenant of another kind equals, and that a call may have.
+
+    A name that would be too long is replaced by its digest.
+    """
+    made = f"{kind} {name}" if name else kind
+    return made if len(made) <= LONGEST_NAME else f"{kind} {sha256(name.encode()).hexdigest()}"
 
 
 def with_tenant(options: _Options, own: str) -> _Options:
@@ -46,7 +53,5 @@ def with_tenant(options: _Options, own: str) -> _Options:
     """
     if not own:
         return options
-    said = options.tenant
-    if len(said) > _LONGEST:
-        raise ASKED.bad("tenant", said, f"a text of at most {_LONGEST} characters")
-    return replace(options, tenant=f"named {said}" if said else own)
+    said = check_name("tenant", options.tenant)
+    return replace(options, tenant=own_name("named", said) if said else own)

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...calls.arguments import (
     are_token_ids,
-    check_namespace,
+    check_name,
     check_priority,
     check_timeout,
     merge_params,
@@ -180,14 +180,14 @@ def write_options(options: CallOptions) -> dict[str, Any]:
     """Return the opts of a call, without defaults. Raises InvalidRequestError."""
     opts: dict[str, Any] = {}
     timeout = write_timeout(options.timeout)
-    check_namespace(options.namespace)
+    check_name("namespace", options.namespace)
     if check_priority(options.priority) != 0:
         opts["priority"] = options.priority
     opts |= timeout
     if options.namespace is not None:
         opts["namespace"] = ASKED.text(options.namespace, "namespace")
-    if options.tenant:
-        opts["tenant"] = options.tenant
+    if tenant := check_name("tenant", options.tenant):
+        opts["tenant"] = tenant
     if options.trace_headers is not None:
         opts["trace_headers"] = check_trace_headers(options.trace_headers)
     return opts

@@ -20,7 +20,7 @@ from typing_extensions import override
 from ...calls.arguments import (
     MOST_IDS,
     check_ids,
-    check_namespace,
+    check_name,
     check_timeout,
     is_chat,
     merge_params,
@@ -127,7 +127,7 @@ class RemoteService(CallService):
         self.pending.check_open()
         now = self.pending.clock()
         deadline = _deadline(now, call.timeout)
-        check_namespace(call.namespace)
+        check_name("namespace", call.namespace)
         params = merge_params(call.params, call.sampling, vocab_size=_ANY_TOKEN)
         content = call.content
         if isinstance(content, (list, tuple)) and len(content) > MOST_IDS:

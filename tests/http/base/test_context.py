@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from starlette.requests import Request
+
 from pybatcher import BatcherClosedError, ModelInfo
 from pybatcher.http.base.body_room import BodyRoom
 from pybatcher.http.base.context import Context
@@ -52,3 +55,24 @@ async def test_what_cannot_be_had_is_left_out() -> None:
     model.closed = True
     assert await context.model_info(model) is None
     assert await context.texts("m", model, {"logprobs": 0})
+
+
+@pytest.mark.parametrize(
+    ("namespace", "header", "tenant"),
+    [
+        (None, None, None),
+        (None, "Nina", "Nina"),
+        ("key-1", None, "key-1"),
+        ("key-1", "", "key-1"),
+        ("key-1", "Nina", "key-1\nNina"),
+    ],
+)
+async def test_a_tenant_shares_in_the_share_of_its_key(
+    namespace: str | None, header: str | None, tenant: str | None
+) -> None:
+    headers = [] if header is None else [(b"x-tenant", header.encode())]
+    scope = {"type": "http", "headers": headers, "pybatcher.namespace": namespace}
+    async with fake_batcher() as batcher:
+        context = Context(ModelList(batcher), 1000, BodyRoom(1000))
+        options = context.options(Request(scope))
+    assert (options.get("namespace"), options.get("tenant")) == (namespace, tenant)

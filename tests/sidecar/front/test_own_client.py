@@ -55,6 +55,8 @@ async def test_each_namespace_is_a_tenant_and_none_of_the_sockets() -> None:
     tenants = [asked.tenant for asked in front.asked]
     assert tenants == ["http"] * 2 + ["http key-1"] * 2 + ["http key-2"] * 2
     assert isinstance(front.asked[0], EmbedTexts)
+    await client.embed(["text"], namespace="key-1", tenant="key-1\nNina")
+    assert front.asked[-1].tenant == "http key-1\nNina"
 
 
 async def test_metrics_have_to_fetch_its_statistics() -> None:

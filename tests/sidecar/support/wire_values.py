@@ -68,6 +68,7 @@ BESIDE: Final = st.fixed_dictionaries(
         # In eighths of a second: those are exact in milliseconds too.
         "timeout": st.none() | st.integers(1, 2**40).map(lambda eighths: eighths / 8),
         "namespace": st.none() | TEXTS,
+        "tenant": st.sampled_from((None, "Nina", "Nina\nphone")),
         "trace_headers": st.sampled_from((None, {}, TRACE)),
     }
 )
