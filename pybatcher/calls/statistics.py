@@ -32,6 +32,8 @@ class BatcherStatistics(SchedulerStatistics):
         because of preemptions.
     replayed_tokens: tokens computed again after restarts of the engine, or for a request that came
         with output that was generated elsewhere.
+    max_running: the most requests that run at once (`n_parallel`, at most `n_batch`). max_rows: the
+        most rows of a step (`n_batch`).
     generated_tokens: tokens that were delivered to callers. Tokens that a step sampled after a stop
         text do not count.
     rejected: requests that were never submitted: the queue was full, or they were too long.
@@ -47,9 +49,28 @@ class BatcherStatistics(SchedulerStatistics):
     kv_free_blocks: int
     kv_cached_blocks: int
 
+    def advice(self, rows: float) -> str:
+        """Return why requests wait although steps have room, and the option to change; "" if not.
+
+        rows: the rows of a step, on average over the last seconds.
+        """
+        if not self.queued or not self.max_running or rows > _FULL * self.max_rows:
+            return ""
+        why = f"{self.queued:,} wait while steps have {rows:.0f} of {self.max_rows:,} rows: "
+        if self.running >= self.max_running:
+            return f"{why}all {self.max_running} places are taken; raise n_parallel"
+        taken = self.kv_total_blocks - self.kv_free_blocks - self.kv_cached_blocks
+        if taken > _FULL * self.kv_total_blocks:
+            return f"{why}KV is full; raise n_ctx, or set kv_dtype='int8'"
+        return ""
+
     def __await__(self) -> Generator[None, None, Self]:
         return self
         yield  # makes this a generator; never reached
+
+
+_FULL = 0.8
+"""The share of rows, or of KV blocks, from which on there is no room to speak of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,12 @@ class TopView:
         cached = counts.kv_cached_blocks / counts.kv_total_blocks
         return 1 - cached - counts.kv_free_blocks / counts.kv_total_blocks, cached
 
+    def _advice(self) -> str:
+        """Return the advice for a queue that has not been empty for `RATE_SPAN` seconds."""
+        if not all(counts.queued for _, counts in self._updates):
+            return ""
+        return self._counts.advice(sum(self._step(of) for of in _KINDS.values()))
+
     def _times(self) -> Times:
         if self._told is not None:
             return self._told
@@ -135,6 +141,7 @@ class TopView:
                 f"KV {self._kv()[0]:.0%}",
                 *(f"{name} {_percentiles(times[name][0])}" for name in ("TTFT", "ITL")),
                 f"{_ended(counts)} ended {counts.failed} failed",
+                *([advice] if (advice := self._advice()) else []),
             ]
         )
 
@@ -143,6 +150,8 @@ class TopView:
     def render(self, width: int, height: int) -> RenderableType:
         """Return the frame for a terminal of `width` columns and `height` lines."""
         n_requests = height - LINES_ABOVE_REQUESTS - 2  # minus a blank line and the table's head
+        advice = [_labelled("advice", (advice, "yellow"))] if (advice := self._advice()) else []
+        n_requests -= len(advice)
         parts: list[RenderableType] = [
             self._title(),
             "",
@@ -154,6 +163,7 @@ class TopView:
             self._percentile_table(),
             "",
             *self._totals(),
+            *advice,
         ]
         if n_requests > 0:
             parts += ["", _request_table(self._minute.recent(n_requests))]

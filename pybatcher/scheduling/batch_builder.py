@@ -58,7 +58,7 @@ class BatchBuilder:
                 f"max_prefixes is {config.max_prefixes} and the engine has {kv.n_parallel} "
                 "sequences: none is left for requests; lower max_prefixes, or raise n_parallel"
             )
-        self._max_running = min(kv.n_parallel - config.max_prefixes, config.n_batch)
+        self.max_running = min(kv.n_parallel - config.max_prefixes, config.n_batch)
         self._followers: list[LiveRequest] = []
         self._taken_blocks = 0  # by the rows scheduled so far
         self.load = StepLoad()
@@ -293,7 +293,7 @@ class BatchBuilder:
     def _next_in_line(self) -> LiveRequest | None:
         """Return the next request to admit; None if none waits, or if none can be admitted now."""
         table = self._table
-        if table.head_must_wait or len(table.running) >= self._max_running:
+        if table.head_must_wait or len(table.running) >= self.max_running:
             return None
         if table.prefixes.waiting and not table.waiting.returned:
             return None  # newcomers would take the KV that a prefix waits for

@@ -245,6 +245,8 @@ class Scheduler:
                 "running": len(table.running) - len(table.ended_in_step),
                 "proposed_tokens": self._speculation.draft_tokens,
                 "accepted_tokens": self._speculation.accepted_tokens,
+                "max_running": self._builder.max_running,
+                "max_rows": self._n_batch,
             }
         )
 

@@ -19,6 +19,7 @@ class SchedulerStatistics:
     recomputed_tokens: tokens computed again after `preemptions`.
     replayed_tokens: tokens computed again after restarts of the engine, or because a request was
         submitted with output that was sampled elsewhere.
+    max_running: the most requests that run at once. max_rows: the most rows of a step.
     """
 
     queued: int
@@ -38,3 +39,5 @@ class SchedulerStatistics:
     preemptions: int
     recomputed_tokens: int
     replayed_tokens: int
+    max_running: int
+    max_rows: int

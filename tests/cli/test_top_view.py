@@ -106,6 +106,20 @@ def test_percentiles_of_the_last_minute(view: TopView) -> None:
     assert about("total", view).split()[-1] == "2"
 
 
+def test_advice_while_requests_wait_and_steps_have_room(view: TopView) -> None:
+    assert not any(line.startswith("advice") for line in drawn(view)), "it has to wait for seconds"
+    waiting = statistics(queued=3, running=8, max_running=8, max_rows=512)
+    for now in (103.0, 106.1):
+        view.update(waiting, READY, now)
+    assert about("advice", view).endswith(
+        "3 wait while steps have 0 of 512 rows: all 8 places are taken; raise n_parallel"
+    )
+    assert view.line().endswith("raise n_parallel")
+    assert len(drawn(view)) <= 40
+    view.update(statistics(running=8, max_running=8, max_rows=512), READY, 106.2)
+    assert "n_parallel" not in view.line()
+
+
 def test_totals(view: TopView) -> None:
     assert about("requests", view).endswith(
         "2 run, 11 completed, 3 cancelled, 1 expired, 4 failed, 6 rejected"

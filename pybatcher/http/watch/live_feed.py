@@ -59,6 +59,8 @@ _COUNTS = (
     "preemptions",
     "recomputed_tokens",
     "replayed_tokens",
+    "max_running",
+    "max_rows",
     "restarts",
     "worker_restarts",
     "kv_total_blocks",
@@ -194,17 +196,21 @@ class LiveFeed:
             self._recording = None
 
     async def _frame(self, namespace: str | None, after: int) -> dict[str, Any]:
-        counts, health = None, {}
+        counts, statistics, health = None, None, {}
         try:
             async with asyncio.timeout(PATIENCE):
                 found = await self.batcher.health()
                 health = {"status": found.status, "reason": found.reason}
-                counts = counts_of(await self.batcher.statistics())
+                statistics = await self.batcher.statistics()
+                counts = counts_of(statistics)
         except TimeoutError:
             health = {"status": "hung", "reason": f"no answer within {PATIENCE:.0f} s"}
         except PybatcherError as error:
             health = {"status": "gone", "reason": str(error)}
         now, serial = self._clock(), self._n_ended
+        times = self._times(now)
+        step = times["step"] or {}
+        rows = sum(step.get(f"{kind}_rows", 0.0) for kind in ("decode", "prefill", "draft"))
         ended = [
             timeline
             for number, own, timeline in self._ended
@@ -216,7 +222,8 @@ class LiveFeed:
             "model": self._name,
             "health": health,
             "counts": counts,
-            **self._times(now),
+            "advice": "" if statistics is None else statistics.advice(rows),
+            **times,
             "ended": ended,
         }
 

@@ -13,6 +13,8 @@ _GAUGES = frozenset(
         "queued",
         "queued_tokens",
         "running",
+        "max_running",
+        "max_rows",
         "kv_total_blocks",
         "kv_free_blocks",
         "kv_cached_blocks",

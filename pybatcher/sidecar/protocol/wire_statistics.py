@@ -32,6 +32,7 @@ _OF_NO_FRONT = {
     "in_flight": 0,
     "worker_pids": [],
 }
+_OF_OLD_SIDECARS = {"max_running": 0, "max_rows": 0}
 _STATES = get_args(get_type_hints(Health)["status"])
 _NEW = ("kind", "trace_headers", "max_tokens", "temperature", "top_p")
 """Fields of events that an older sidecar does not send."""
@@ -48,7 +49,7 @@ def statistics_from_wire(wire: object) -> SidecarStatistics:
 
     Raises ProtocolError.
     """
-    said = {**_OF_NO_FRONT, **ANSWERED.map(wire, "the statistics")}
+    said = {**_OF_NO_FRONT, **_OF_OLD_SIDECARS, **ANSWERED.map(wire, "the statistics")}
     pids = ANSWERED.wholes(said["worker_pids"], "statistics.worker_pids")
     return SidecarStatistics(
         **{

@@ -88,6 +88,17 @@ async def test_a_frame_tells_counts_times_and_who_has_ended(feed: LiveFeed, doub
     assert [one["id"] for one in frame["ended"]] == [7, 8]
 
 
+async def test_a_frame_has_advice_while_requests_wait(feed: LiveFeed, double: Double) -> None:
+    double.answer = statistics(queued=2, running=4, max_running=4, max_rows=64)
+    frame = await first(
+        feed, step(99.0, decode_rows=4, prefill_rows=0, draft_rows=0), double=double
+    )
+    assert frame["advice"].endswith("all 4 places are taken; raise n_parallel")
+    assert "4 of 64 rows" in frame["advice"]
+    double.answer = statistics(running=4, max_running=4, max_rows=64)
+    assert (await first(feed, step(99.0), double=double))["advice"] == ""
+
+
 async def test_without_requests_there_are_no_times(feed: LiveFeed, double: Double) -> None:
     frame = await first(feed, double=double)
     assert (frame["ttft"], frame["itl"], frame["step"], frame["ended"]) == (None, None, None, [])

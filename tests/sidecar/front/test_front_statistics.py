@@ -28,6 +28,8 @@ NO_COUNTERS = (
     "queued",
     "queued_tokens",
     "running",
+    "max_running",
+    "max_rows",
     "kv_total_blocks",
     "kv_free_blocks",
     "kv_cached_blocks",

@@ -15,6 +15,8 @@ GAUGES = (
     "queued",
     "queued_tokens",
     "running",
+    "max_running",
+    "max_rows",
     "kv_total_blocks",
     "kv_free_blocks",
     "kv_cached_blocks",

@@ -45,9 +45,10 @@ export class Live {
     this.state = h("p", { class: "state", role: "status" });
     this.facts = h("dl", { class: "facts" });
     this.problem = h("p", { class: "problem", role: "alert", hidden: true });
+    this.advice = h("p", { class: "hint", role: "note", hidden: true });
     place.append(
       h("div", { class: "row spread head" }, h("h2", { class: "hidden-label" }, "Live"), this.state),
-      this.problem, this.facts,
+      this.problem, this.facts, this.advice,
       h("div", { class: "plots" }, this.plots.map(({ element }) => element)),
       this.timelines.element);
     document.addEventListener("visibilitychange", () => this.#turn());
@@ -110,6 +111,7 @@ export class Live {
     this.#heard = performance.now();
     this.series.add(frame);
     tell(this.problem, "");
+    tell(this.advice, frame.advice ? capital(frame.advice) : "");
     const { status, reason } = frame.health;
     this.state.dataset.status = status;
     this.state.textContent = status === "ready" ? capital(reason) : `${capital(status)}: ${reason}`;
