@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,27 @@ def test_time_lines_are_told_to_their_own_key(watched: Watched, tmp_path: Path) 
         watched.close()
 
 
+def test_it_shows_what_happened_before_it_was_opened(
+    watched: Watched, serve_page: ServePage
+) -> None:
+    """All rows and plots are there with the first frame, which is the only one here."""
+    url = serve_page()
+    body = {"prompt": "Hi", "max_tokens": 21, "ignore_eos": True}
+    for _ in range(3):
+        assert httpx.post(f"{url}v1/completions", json=body, timeout=60).status_code == 200
+        time.sleep(1.2)  # the server keeps a state a second
+    page = watched.open(f"{url}#live")
+    rows = page.locator(".request")
+    expect(rows).to_have_count(3)
+    expect(rows.first).to_contain_text("tokens21")
+    line = page.locator(".plot").filter(has_text="Throughput").locator("path.line-0")
+    begins = re.match(r"M([\d.]+) ", line.get_attribute("d") or "")
+    width = float(page.locator(".plot svg").first.get_attribute("width") or 0)
+    assert begins is not None
+    now = width - 8  # the margin of a plot
+    assert float(begins[1]) < now - 5, "it begins seconds ago, and not at the right end"
+
+
 def test_the_feed_ends_when_nobody_looks_and_plots_outlive_a_reload(
     watched: Watched, running: Serving
 ) -> None:
@@ -111,8 +133,8 @@ def test_the_feed_ends_when_nobody_looks_and_plots_outlive_a_reload(
     assert asked == []
     page.get_by_role("link", name="Live").click()
     expect(page.locator(".state")).to_contain_text("Requests are served")  # the feed has begun
-    generate(running.url)
-    expect(page.locator(".request").first).to_be_visible()
+    generate(running.url, 23)
+    expect(page.locator(".request").first).to_contain_text("tokens23")
     assert len(asked) == 1
     page.get_by_role("link", name="Chat").click()
     expect(page.get_by_label("Message", exact=True)).to_be_visible()
@@ -120,8 +142,10 @@ def test_the_feed_ends_when_nobody_looks_and_plots_outlive_a_reload(
         page.wait_for_timeout(20)
     page.get_by_role("link", name="Live").click()
     n_rows = page.locator(".request").count()
+    generate(running.url, 24)
     page.reload()
-    expect(page.locator(".request")).to_have_count(n_rows)
+    expect(page.locator(".request").first).to_contain_text("tokens24")
+    expect(page.locator(".request")).to_have_count(min(n_rows + 1, 16))
     assert all(SECRET not in one for one in asked)
 
 

@@ -72,17 +72,81 @@ def served_answer(watched: Watched, serve_page: ServePage, *chunks: Any) -> Chat
     return ChatPage(watched.open(serve_page(Script([*chunks]))))
 
 
-@pytest.mark.parametrize("size", [1, 7, 100_000])
-def test_an_answer_has_the_same_elements_however_it_came(
-    watched: Watched, serve_page: ServePage, size: int
-) -> None:
-    parts = [chunk(TEXT[i : i + size]) for i in range(0, len(TEXT), size)]
-    chat = served_answer(watched, serve_page, *parts, chunk(reason="stop"))
+def test_an_answer_is_elements(watched: Watched, serve_page: ServePage) -> None:
+    chat = served_answer(watched, serve_page, chunk(TEXT), chunk(reason="stop"))
     chat.ask("Go on")
     assert chat.answer.locator(".markdown").inner_html() == HTML
     chat.page.reload()
     expect(chat.answer.locator(".markdown h3")).to_have_text("Title")
     assert chat.answer.locator(".markdown").inner_html() == HTML
+
+
+PIECES = """1. one
+
+2. two
+
+   more of two
+
+       code of two
+
+10. ten
+
+- a
+
+- b
+  - c
+
+    d
+
+Heading
+=======
+text
+---
+
+    code
+
+    more code
+
+a | b
+--|--
+1 | 2
+
+> q
+
+> r
+"""
+
+
+@pytest.mark.parametrize("text", [TEXT, PIECES, TEXT.replace("\n", "\r\n")], ids=range(3))
+def test_an_answer_has_the_same_elements_however_it_came(
+    watched: Watched, serve_page: ServePage, text: str
+) -> None:
+    """It is drawn after each character, and with all characters at once."""
+    page = watched.open(serve_page())
+    pieces, whole, n_settled = page.evaluate(
+        """async (text) => {
+            const { MarkdownView } = await import("./page/markdown.js");
+            performance.now = () => 0; // no drawing is left out because of its time
+            const drawn = (steps) => {
+                const view = new MarkdownView();
+                const choice = { text: "" };
+                let nSettled = 0;
+                for (const step of steps) {
+                    choice.text += step;
+                    const before = view.element.firstChild;
+                    view.show(choice, false);
+                    nSettled += before !== null && before === view.element.firstChild;
+                }
+                view.show(choice, true);
+                return [view.element.innerHTML, nSettled];
+            };
+            const [pieces, nSettled] = drawn([...text]);
+            return [pieces, drawn([text])[0], nSettled];
+        }""",
+        text,
+    )
+    assert pieces == whole
+    assert n_settled > len(text) / 3, "the first block is not drawn again"
 
 
 def test_hostile_markdown_is_text(watched: Watched, serve_page: ServePage) -> None:

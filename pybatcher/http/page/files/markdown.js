@@ -5,7 +5,9 @@ import { action, h } from "./dom.js";
 import MarkdownIt from "./vendor/markdown-it.js";
 
 const MOST = 50_000; // characters of one block; a longer one is shown as plain text
+const SURE = 16; // characters of a block that are no beginning of a further list item, as "12" is
 const SHARE = 5; // a block that takes a millisecond to draw is drawn again after so many
+const DEFINITION = /^ {0,3}\[[^\]\n]{1,999}\]:/m; // of the address of a link
 const SCHEMES = new Set(["http:", "https:", "mailto:"]);
 const TAGS = new Set([
   ...["p", "blockquote", "ul", "ol", "li", "hr", "br"],
@@ -21,7 +23,6 @@ export class MarkdownView {
   #source = "";
   #settled = 0; // characters of the source whose elements are final
   #tail = []; // elements of the last block
-  #env = {}; // definitions of links
   #isEnded = false;
   #next = 0; // the time before which an unfinished answer is not drawn
 
@@ -39,8 +40,8 @@ export class MarkdownView {
     this.#source = text;
     this.#isEnded = isEnded;
     this.#draw(text.slice(this.#settled));
-    // A definition can come after the text that refers to it.
-    if (isEnded && this.#settled > 0 && this.#env.references !== undefined) {
+    // The address of a link can be defined in another block than the link, and is then known only now.
+    if (isEnded && this.#settled > 0 && DEFINITION.test(text)) {
       this.#settled = 0;
       this.element.replaceChildren();
       this.#draw(text, true);
@@ -54,30 +55,30 @@ export class MarkdownView {
     this.#source = "";
     this.#settled = 0;
     this.#tail = [];
-    this.#env = {};
     this.element.replaceChildren();
   }
 
   #draw(source, isWhole = false) {
     for (const element of this.#tail) element.remove();
-    const tokens = parsed(source, this.#env);
+    const tokens = parsed(source);
     const last = tokens?.findLastIndex(({ level, nesting }) => level === 0 && nesting >= 0) ?? 0;
     const start = startOf(source, tokens?.[last]);
-    if (last > 0 && !isWhole) {
+    const isSure = source.length - start >= SURE && !isWhole;
+    if (last > 0 && isSure) {
       this.#settled += start;
       this.element.append(built(tokens.slice(0, last)));
     }
-    const isPlain = tokens === null || (!isWhole && source.length - start > MOST);
-    const tail = isPlain ? h("p", { class: "said" }, source.slice(start)) : built(tokens.slice(isWhole ? 0 : last));
+    const isPlain = tokens === null || (isSure && source.length - start > MOST);
+    const tail = isPlain ? h("p", { class: "said" }, source.slice(start)) : built(tokens.slice(isSure ? last : 0));
     this.#tail = isPlain ? [tail] : [...tail.childNodes];
     this.element.append(tail);
   }
 }
 
 // Returns the tokens of a text, or null for one that is too deep for the parser.
-function parsed(source, env) {
+function parsed(source) {
   try {
-    return parser.parse(source, env);
+    return parser.parse(source, {});
   } catch {
     return null;
   }
