@@ -17,6 +17,7 @@ _MAX_DEPTH = 32
 _MAX_BITS = 4096  # bits of a whole number; Python refuses to write numbers of thousands of digits
 _MAX_DIGITS = 1234  # digits of a whole number of that many bits
 _CHARACTERS_PER_UNIT = 64
+_SHORT_NAME = 32  # characters of a name that errors show as it is
 
 
 class PlainReader:
@@ -48,7 +49,8 @@ class PlainReader:
                     field=where,
                 )
             self._spend(name, where)
-            plain[name] = self.value(one, f"{where}.{short(name)[1:-1]}", depth + 1)
+            told = name if len(name) <= _SHORT_NAME and name.isidentifier() else short(name)[1:-1]
+            plain[name] = self.value(one, f"{where}.{told}", depth + 1)
         return plain
 
     def value(self, value: object, where: str, depth: int) -> Any:
@@ -82,13 +84,15 @@ class PlainReader:
         )
 
     def _spend(self, text: str, where: str) -> None:
-        self._left -= 1 + len(text) // _CHARACTERS_PER_UNIT
-        if self._left < 0:
-            raise InvalidRequestError(
-                f"{where} is one value too many: {self._too_large}", field=where
-            )
-        if self._within is not None:
-            self._within._spend(text, where)
+        units = 1 + len(text) // _CHARACTERS_PER_UNIT
+        reader: PlainReader | None = self
+        while reader is not None:
+            reader._left -= units
+            if reader._left < 0:
+                raise InvalidRequestError(
+                    f"{where} is one value too many: {reader._too_large}", field=where
+                )
+            reader = reader._within
 
 
 def _is_unicode(text: str) -> bool:

@@ -95,7 +95,7 @@ def _read(tool: object, where: str, reader: PlainReader) -> ToolSpec:
         fields = {"name": tool.name, "description": tool.description, "strict": tool.strict}
         return _checked({**fields, "parameters": tool.parameters}, where, tool.function)
     if isinstance(tool, Mapping):
-        return _checked(_described(tool, where, reader), where, None)
+        return _checked(_described(tool, where, reader), where, None, is_plain=True)
     if callable(tool):
         return _checked(describe_function(tool, where), where, tool)
     raise InvalidRequestError(
@@ -125,8 +125,13 @@ def _described(tool: Mapping[Any, Any], where: str, reader: PlainReader) -> dict
 
 
 def _checked(
-    fields: Mapping[str, Any], where: str, function: Callable[..., Any] | None
+    fields: Mapping[str, Any],
+    where: str,
+    function: Callable[..., Any] | None,
+    *,
+    is_plain: bool = False,
 ) -> ToolSpec:
+    """Return the tool with these fields. is_plain: they are a copy, made of plain values."""
     name = REQUEST.text(f"{where}.name", fields.get("name"), "a text", may_be_empty=False)
     if not _NAME.fullmatch(name):
         wanted = "1 to 128 of the characters a-z, A-Z, 0-9, _ and -"
@@ -137,23 +142,30 @@ def _checked(
     return ToolSpec(
         name,
         text,
-        _parameters(fields.get("parameters"), f"{where}.parameters"),
+        _parameters(fields.get("parameters"), f"{where}.parameters", is_plain=is_plain),
         False if strict is None else REQUEST.flag(f"{where}.strict", strict),
         function,
         where,
     )
 
 
-def _parameters(schema: object, where: str) -> dict[str, Any]:
-    """Return a schema as plain data, with the parts that a call needs checked."""
+def _parameters(schema: object, where: str, *, is_plain: bool) -> dict[str, Any]:
+    """Return a schema as plain data, with the parts that a call needs checked.
+
+    is_plain: the schema is plain data already, and no one else has it.
+    """
     if schema is None:
         return dict(_NO_PARAMETERS)
     if not isinstance(schema, Mapping):
         raise InvalidRequestError(
             f"{where} is {type_name(schema)}; it must be a JSON schema", field=where
         )
-    with REQUEST.reading(where, schema, "a JSON schema"):
-        plain = PlainReader("the schema is too large", most=_MAX_UNITS).mapping(schema, where, 0)
+    if is_plain and isinstance(schema, dict):
+        plain = schema
+    else:
+        with REQUEST.reading(where, schema, "a JSON schema"):
+            reader = PlainReader("the schema is too large", most=_MAX_UNITS)
+            plain = reader.mapping(schema, where, 0)
     try:
         json.dumps(plain, allow_nan=False)
     except ValueError as error:  # infinities
