@@ -14,12 +14,13 @@ import pybatcher.http
 import pybatcher.metrics
 import pybatcher.ray
 import pybatcher.testing
+import pybatcher.web
 from pybatcher.calls.options import ChatOptions
 from tools.docs.reference import reference_pages
 
 PAGES = reference_pages()
 OWN = [page for title, page in PAGES.items() if not title.startswith("pybatcher.")]
-MODULES = [pybatcher.http, pybatcher.metrics, pybatcher.ray, pybatcher.testing]
+MODULES = [pybatcher.http, pybatcher.metrics, pybatcher.ray, pybatcher.testing, pybatcher.web]
 
 
 def section(name: str, pages: list[str]) -> str:

@@ -22,6 +22,7 @@ import pybatcher.http
 import pybatcher.metrics
 import pybatcher.ray
 import pybatcher.testing
+import pybatcher.web
 from pybatcher.calls import options as call_options
 from pybatcher.params import batcher_options
 
@@ -30,8 +31,8 @@ __all__ = ["reference_pages"]
 # Pages of names of `pybatcher`, in their order. Names that no pattern takes are on the last page.
 _PAGES: Mapping[str, str] = {
     "Batchers": r"\w*Batcher|\w*Client",
-    "Results": r"Completion|FinishReason|Piece|\w*Stream|Usage|Timeline|TokenLogprob|ToolCall\w*"
-    r"|Score|Embedding|PrefixInfo|ModelInfo",
+    "Results": r"Acted|Completion|MapResult|FinishReason|Piece|\w*Stream|Usage|Timeline"
+    r"|TokenLogprob|ToolCall\w*|Score|Embedding|PrefixInfo|ModelInfo",
     "Options": r"SamplingParams|\w+Config",
     "Errors": r"\w+Error",
     "Figures and events": r"BatcherStatistics|Health|\w*Event|Tracing",
@@ -41,6 +42,7 @@ _MODULES: Mapping[str, ModuleType] = {
     "pybatcher.http": pybatcher.http,
     "pybatcher.metrics": pybatcher.metrics,
     "pybatcher.testing": pybatcher.testing,
+    "pybatcher.web": pybatcher.web,
     "pybatcher.ray": pybatcher.ray,
 }
 _KEYWORDS = "Keywords of calls"
