@@ -20,6 +20,7 @@ from .http_error import HttpError
 
 __all__ = ["CheckCommas", "read_body", "read_bytes", "until_gone"]
 
+_PART = 2**20  # bytes of a compressed body that are decoded at a time
 _SMALL = 2**16  # bytes of JSON that parse in much less than a millisecond
 # Values and names of a body: three bytes of JSON can become a hundred bytes in memory.
 _MOST_VALUES = 2**20
@@ -43,7 +44,8 @@ async def read_body(
         data = await read_bytes(request.headers, request.receive, most, taken, check)
         coding = request.headers.get("content-encoding", "identity").strip().lower()
         if coding not in ("", "identity"):
-            data = await asyncio.to_thread(_decoded, data, coding, most)
+            async with room.parsing:
+                data = await asyncio.to_thread(_decoded, data, coding, most, room)
             taken.take(len(data))
             if check is not None:
                 await check(data.count(b","))
@@ -60,8 +62,11 @@ async def read_body(
     return body
 
 
-def _decoded(data: bytes, coding: str, most: int) -> bytes:
-    """Return a compressed body as it was before, of at most `most` bytes. Raises HttpError."""
+def _decoded(data: bytes, coding: str, most: int, room: BodyRoom) -> bytes:
+    """Return a compressed body as it was before, of at most `most` bytes.
+
+    room: checks the memory for the next part of it. Raises HttpError.
+    """
     if coding not in ("gzip", "x-gzip", "deflate"):
         raise HttpError(
             415,
@@ -71,17 +76,27 @@ def _decoded(data: bytes, coding: str, most: int) -> bytes:
             headers={"accept-encoding": "gzip, deflate"},
         )
     reading = zlib.decompressobj(zlib.MAX_WBITS | 32)  # detects the headers of gzip and of zlib
-    try:
-        decoded = reading.decompress(data, most + 1)
-    except zlib.error as error:
-        message = f"the body is not compressed with {coding}: {error}"
-        raise HttpError(400, message, code="invalid_encoding", param="content-encoding") from None
-    if len(decoded) > most:
-        raise _too_large(most)
+    parts: list[bytes] = []
+    size, is_more = 0, True
+    while is_more:
+        try:
+            parts.append(reading.decompress(data, _PART))
+        except zlib.error as error:
+            message = f"the body is not compressed with {coding}: {error}"
+            raise HttpError(
+                400, message, code="invalid_encoding", param="content-encoding"
+            ) from None
+        size += len(parts[-1])
+        if size > most:
+            raise _too_large(most)
+        data = reading.unconsumed_tail
+        is_more = len(parts[-1]) == _PART and not reading.eof
+        if is_more:
+            room.check_memory(size + _PART)  # the next part, and the copy in one piece
     if not reading.eof or reading.unused_data:
         message = f"the body is not one complete stream of {coding}"
         raise HttpError(400, message, code="invalid_encoding", param="content-encoding")
-    return decoded
+    return b"".join(parts)
 
 
 def _parsed(data: bytes, room: BodyRoom | None = None) -> Any:

@@ -161,6 +161,25 @@ async def test_a_body_without_memory_for_its_values_is_refused_before_it_is_pars
         assert room.n_taken == 0
 
 
+@pytest.mark.parametrize("size", [2**20 - 1, 2**20, 2**20 + 1, 3 * 2**20])
+async def test_a_compressed_body_is_decoded_in_parts(size: int) -> None:
+    data = b'{"a": "' + b"x" * (size - 9) + b'"}'
+    assert len(data) == size
+    body = await read_body(
+        request(part(gzip.compress(data)), content_encoding="gzip"), 2**23, BodyRoom(2**24)
+    )
+    assert len(body["a"]) == size - 9
+
+
+async def test_a_compressed_body_beyond_the_memory_is_refused_while_it_is_decoded() -> None:
+    left = iter([2**23] * 3 + [0] * 99)
+    room = BodyRoom(2**24, lambda: next(left))
+    bomb = gzip.compress(b" " * 2**24)
+    with pytest.raises(HttpError, match=r"the body takes 5242880 bytes of memory") as told:
+        await read_body(request(part(bomb), content_encoding="gzip"), 2**24, room)
+    assert (told.value.status, room.n_taken) == (503, 0)
+
+
 async def test_a_body_that_outgrows_the_memory_is_refused_while_it_is_received() -> None:
     room, n_read = BodyRoom(2**24, lambda: 2**23), 0
 
