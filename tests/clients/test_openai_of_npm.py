@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from client_programs import Server, run_node, unit
 
-from pybatcher import Batcher
+from pybatcher import Batcher, SamplingParams
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def said(shipped: Server, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 async def test_it_says_what_the_batcher_says(said: Any, batcher: Batcher) -> None:
     messages = [{"role": "user", "content": "Once upon a time"}]
-    made = await batcher.chat(messages, temperature=1.0, seed=7, max_tokens=24)
+    made = await batcher.chat(messages, SamplingParams.for_chat(seed=7, max_tokens=24))
     assert said["whole"] == said["streamed"] == said["helper"] == said["response"] == made.text
     assert said["usage"] == [made.usage.prompt_tokens, made.usage.completion_tokens]
     vectors = await batcher.embed(["an owl", "a river"])

@@ -14,7 +14,7 @@ import pytest
 from http_served import served
 from pydantic import BaseModel
 
-from pybatcher import Batcher
+from pybatcher import Batcher, SamplingParams
 from pybatcher.http import application
 
 ASK: Any = [{"role": "user", "content": "What is 2 plus 3?"}]
@@ -66,7 +66,8 @@ async def http(client: openai.AsyncOpenAI) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_chats_whole_and_in_pieces(client: openai.AsyncOpenAI, batcher: Batcher) -> None:
-    expected = await batcher.chat(ASK, max_tokens=60, logprobs=2, temperature=1.0, seed=5, n=2)
+    params = SamplingParams.for_chat(max_tokens=60, logprobs=2, seed=5, n=2)
+    expected = await batcher.chat(ASK, params)
     asked: Any = {"model": MODEL, "messages": ASK, "max_completion_tokens": 60, "seed": 5, "n": 2}
     asked |= {"logprobs": True, "top_logprobs": 2}
     made = await client.chat.completions.create(**asked)
