@@ -19,6 +19,9 @@ class ModelInfo:
     special_tokens: texts of tokens by their role, as in tokenizer_config.json: "bos_token",
         "eos_token", ...
     chat_template: the Jinja source; None if the model has no template.
+    takes_tools: True if the chat template shows tools. Else a chat with tools has a description of
+        them in its system message.
+    takes_thinking: True if `enable_thinking` or `reasoning_effort` change the prompt of a chat.
     sampling: fields of SamplingParams that the model's files recommend (`of_model`).
     """
 
@@ -30,3 +33,5 @@ class ModelInfo:
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     chat_template: str | None = None
     sampling: Mapping[str, float] = field(default_factory=dict)
+    takes_tools: bool = False
+    takes_thinking: bool = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from rich.text import Text
 from ..machine.memory import MemoryNeed, size_text
 from ..models.hub import origin_of
 from ..params.config import EngineConfig, SchedulerConfig, split_options
+from ..text import ChatTemplate
 from .console import visible
 from .loading_bar import loading_bar
 from .options import ModelArgument, ModelOption, chosen_model, takes_options
@@ -39,7 +39,7 @@ def info(name: ModelArgument = None, model: ModelOption = None, *, options: dict
     with loading_bar("downloading the model") as progress:
         loaded = open_model(chosen_model(name, model), progress, reads=False)
     plan = Engine.planned(loaded, engine_config, SchedulerConfig().max_prefixes)
-    facts = _model_facts(loaded) | _chat_facts(loaded)
+    facts = _model_facts(loaded) | _chat_facts(loaded, engine_config.template_source)
     facts |= _engine_facts(loaded, plan, engine_config, Engine.cores())
     facts |= _memory_facts(MemoryNeed.of(plan), plan["device"])
     facts |= _cuda_facts(Engine.cuda_info())
@@ -77,21 +77,26 @@ def _heads(config: ModelConfig) -> str:
     return "; ".join(f"{config.n_heads} of {size}, {n_kv} for KV" for size, n_kv in unlike)
 
 
-def _chat_facts(model: LoadedModel) -> dict[str, str]:
-    """Return facts about conversations, as the chat template tells them."""
+def _chat_facts(model: LoadedModel, own_template: str | None) -> dict[str, str]:
+    """Return facts about conversations, for which the chat template is rendered a few times.
+
+    own_template: the option `chat_template`.
+    """
     parts = model.tokenizer
     if not model.generates:
         return {"use": "embeds texts; it cannot generate"}
-    template = parts.chat_template or ""
-    whole = template + (parts.tool_template or "")
-    if not whole:
+    source, tool_source = parts.chat_template, parts.tool_template
+    if own_template is not None:
+        source, tool_source = own_template, None
+    template = ChatTemplate(source, special_tokens=parts.special_tokens, tool_source=tool_source)
+    if source is None:
         return {"chat template": "none: it continues texts, and takes no messages"}
-    reads_tools = re.search(r"\btools\b", whole) is not None
-    switches = [name for name in ("enable_thinking", "reasoning_effort") if name in whole]
-    thinks = "</think>" in whole or "<|channel|>analysis" in whole
+    switches = template.thinking_variables()
+    thinks = "</think>" in template.text or "<|channel|>analysis" in template.text
+    no_tools = "no: the chat template ignores them, and the system message describes them"
     return {
-        "chat template": f"yes, {len(template):,} characters",
-        "tools": "yes" if reads_tools else "no: the chat template has no place for them",
+        "chat template": f"yes, {len(source):,} characters",
+        "tools": "yes" if template.takes_tools() else no_tools,
         "thinking": f"yes, {', '.join(switches)}" if switches else "yes" if thinks else "no",
         "images": "no",
     }

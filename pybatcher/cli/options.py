@@ -27,6 +27,7 @@ from ..params.config import (
     EngineConfig,
     SchedulerConfig,
     SupervisionConfig,
+    TemplateSource,
 )
 from ..params.unknown_names import flag_hint
 from ..sidecar.front.serve_config import ServeConfig
@@ -103,9 +104,15 @@ _SPELLED: dict[Any, Any] = {
     CachePlace: str,
     ContextSize: str,
     BlockSize: str,
+    TemplateSource: str,
 }
 _PARSERS: dict[Any, Any] = {ContextSize: _whole_or_auto, BlockSize: _whole_or_auto, Any: _schema}
-_METAVARS: dict[Any, str] = {ContextSize: "<int|auto>", BlockSize: "<int|auto>", Any: "<file|json>"}
+_METAVARS: dict[Any, str] = {
+    ContextSize: "<int|auto>",
+    BlockSize: "<int|auto>",
+    Any: "<file|json>",
+    TemplateSource: "<file|jinja>",
+}
 _PANELS = {
     SamplingParams: "Sampling",
     EngineConfig: "Engine",

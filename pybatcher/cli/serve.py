@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import ConfigError
+from ..params.chat_template import read_chat_template
 from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..sidecar.front.logs import set_up_logs
 from ..sidecar.front.named_models import read_models, specs_of
@@ -107,11 +108,13 @@ def _of_server(asked: Mapping[str, Any]) -> ServeConfig:
 
 
 def _of_worker(asked: Mapping[str, Any], *, regular_only: bool = False) -> dict[str, Any]:
-    """Return the worker's options, with the system prompt read from its file.
+    """Return the worker's options, with system prompt and chat template read from their files.
 
     Raises ConfigError for a file that cannot be read, or two system prompts.
     """
     theirs = {name: value for name, value in asked.items() if name not in _OWN}
+    if theirs.get("chat_template") is not None:
+        theirs["chat_template"] = read_chat_template(theirs["chat_template"])
     file = theirs.pop("system_prompt_file", None)
     if file is not None:
         if theirs.get("system_prompt") is not None:

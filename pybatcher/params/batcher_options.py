@@ -14,10 +14,12 @@ __all__ = [
     "Dtype",
     "KvDtype",
     "ParallelSize",
+    "TemplateSource",
     "VictimPolicy",
 ]
 
 CachePlace = str | PurePath | bool | None
+TemplateSource = str | PurePath | None
 ContextSize = int | Literal["auto"]
 BlockSize = Literal["auto", 16, 32, 64, 128, 256]
 ParallelSize = int | Literal["auto"]
@@ -40,6 +42,7 @@ class BatcherOptions(TypedDict, total=False):
     block_size: BlockSize
     weights_cache: CachePlace
     overcommit: bool
+    chat_template: TemplateSource
 
     n_batch: int
     batch_size: int

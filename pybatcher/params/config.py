@@ -19,8 +19,10 @@ from .batcher_options import (
     Dtype,
     KvDtype,
     ParallelSize,
+    TemplateSource,
     VictimPolicy,
 )
+from .chat_template import read_chat_template
 from .unknown_names import unknown_option
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "ParallelSize",
     "SchedulerConfig",
     "SupervisionConfig",
+    "TemplateSource",
     "bad_value",
     "check_choice",
     "check_context",
@@ -52,7 +55,7 @@ MOST_AUTO_PARALLEL = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """Formats and sizes of weights and KV cache, and compute resources of the engine.
+    """Formats and sizes of weights and KV cache, compute resources, and the chat template.
 
     dtype: type of the weights: f32, bf16, int8, int4, q4_k_m, q5_k_m or q6_k. "auto": f32 for f32
         checkpoints, the type of each matrix for GGUF files with weights in blocks and checkpoints
@@ -81,6 +84,8 @@ class EngineConfig:
         than 100 MB.
     overcommit: open a model on the CPU even if it takes more memory than is free; the system may
         then end the process.
+    chat_template: replaces the chat template of the checkpoint: Jinja source, or the path of a file
+        with it. It runs in the same sandbox.
     """
 
     dtype: Dtype = "auto"
@@ -93,6 +98,7 @@ class EngineConfig:
     block_size: BlockSize = "auto"
     weights_cache: CachePlace = "auto"
     overcommit: bool = False
+    chat_template: TemplateSource = None
 
     def __post_init__(self) -> None:
         _choice(self, "dtype", get_args(Dtype))
@@ -118,6 +124,13 @@ class EngineConfig:
             if isinstance(place, str) and path.lower() in _NO_DIRECTORY:
                 raise bad_value("weights_cache", path, f"{wanted} ('./{path}' is one)")
             _set(self, "weights_cache", path)
+        if self.chat_template is not None:
+            _set(self, "chat_template", read_chat_template(self.chat_template))
+
+    @property
+    def template_source(self) -> str | None:
+        """The Jinja source of `chat_template`, whose file was read on construction."""
+        return None if self.chat_template is None else str(self.chat_template)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,8 @@ _FILES = "the tokenizer is read from the model's files"
 _OF_BATCHERS: Mapping[str, str] = {
     "cache_type_k": "kv_dtype",
     "cache_type_v": "kv_dtype",
+    "chat_format": "chat_template",
+    "chat_template_file": "chat_template",
     "context_length": "n_ctx",
     "context_size": "n_ctx",
     "ctx_size": "n_ctx",

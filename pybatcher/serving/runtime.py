@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidRequestError
+from ..errors import ConfigError, InvalidRequestError, ModelFormatError
 from ..models.hub import find_model
 from ..params.config import EngineConfig
 from ..params.embedding_defaults import EmbeddingDefaults
 from ..scheduling import WAY_OUT_FOR_ENCODERS, way_out
 from ..text import ChatTemplate, Tokenizer
-from ..text.output import FORMATS, ResponseFormat, format_of
+from ..text.output import FORMATS, DefaultTools, ResponseFormat, format_of
 from .engine_executor import StepEngine
 
 if TYPE_CHECKING:
@@ -130,13 +130,23 @@ def _from_loaded(
         eos_token_ids=parts.eos_token_ids,
         growth=None if parts.backend is None else growth_of(parts.backend),
     )
+    sources = (parts.chat_template, parts.tool_template)
+    if config.template_source is not None:
+        sources = (config.template_source, None)
+    text = "\n".join(filter(None, sources))
+    format = format_of(text, model.config.architecture, parts.response_template)
     template = ChatTemplate(
-        parts.chat_template,
+        sources[0],
         special_tokens=parts.special_tokens,
-        tool_source=parts.tool_template,
+        tool_source=sources[1],
+        default_tools=DefaultTools(format),
     )
+    if config.template_source is not None:
+        try:
+            template.check()
+        except ModelFormatError as error:
+            raise ConfigError(str(error), field="chat_template") from error
     engine = Engine.from_loaded(model, config, progress, n_prefixes)
-    format = format_of(template.text, model.config.architecture, parts.response_template)
     return Runtime(
         engine,
         tokenizer,

@@ -71,6 +71,7 @@ class Service(RunningService):
     not fit into KV.
 
     limits: the limits that `Describe` returns, by name.
+    reader: makes the reader of calls, from the arguments of `CallReader`.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Service(RunningService):
         clock: Callable[[], float],
         telemetry: Telemetry,
         limits: Mapping[str, int],
+        reader: Callable[..., CallReader] = CallReader,
     ) -> None:
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
@@ -111,7 +113,7 @@ class Service(RunningService):
             DescribeModel: self._describe_model,
             Reload: self._reload,
         }
-        self._reader = CallReader(
+        self._reader = reader(
             runtime, system_prompt, lambda tokens: self._mailbox.put(SharePrefix(tokens))
         )
         if self._reader.before_texts:
@@ -365,6 +367,9 @@ class Service(RunningService):
 
     async def _describe_model(self, _: DescribeModel) -> ModelInfo:
         template = self._runtime.chat_template
+        takes_tools, takes_thinking = await asyncio.to_thread(
+            lambda: (template.takes_tools(), bool(template.thinking_variables()))
+        )
         return ModelInfo(
             name=self._runtime.name,
             fingerprint=self._runtime.fingerprint,
@@ -374,6 +379,8 @@ class Service(RunningService):
             special_tokens=template.special_tokens,
             chat_template=template.source,
             sampling=self._runtime.sampling,
+            takes_tools=takes_tools,
+            takes_thinking=takes_thinking,
         )
 
     async def _reload(self, _: Reload) -> dict[str, Any]:

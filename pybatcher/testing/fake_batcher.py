@@ -15,6 +15,7 @@ from ..serving.engine_executor import StepEngine
 from ..serving.runtime import Runtime
 from ..serving.system_prompt import SHARED_PREFIXES
 from ..text import ChatTemplate, Tokenizer
+from ..text.output import FORMATS, DefaultTools
 from .byte_tokenizer import byte_tokenizer
 from .fake_engine import FakeEngine
 
@@ -26,7 +27,6 @@ def fake_batcher(
     engine: StepEngine | None = None,
     *,
     tokenizer: Tokenizer | None = None,
-    chat_template: str | None = None,
     system_prompt: str | None = None,
     clock: Callable[[], float] = time.monotonic,
     on_failure: Callable[[EngineFailedError], object] | None = None,
@@ -38,7 +38,6 @@ def fake_batcher(
         `max_prefixes` of its sequences are reserved for shared prefixes; for a given engine the
         default is two with a system prompt, else none.
     tokenizer: None uses `byte_tokenizer()`.
-    chat_template: Jinja source.
     clock: monotonic time in seconds, for deadlines, `batch_timeout` and timelines.
     on_failure: as for `Batcher`.
     """
@@ -50,7 +49,7 @@ def fake_batcher(
         return Runtime(
             FakeEngine.from_config(config, n_prefixes) if engine is None else engine,
             tokenizer or byte_tokenizer(),
-            ChatTemplate(chat_template),
+            ChatTemplate(config.template_source, default_tools=DefaultTools(FORMATS["generic"])),
             "fake",
         )
 

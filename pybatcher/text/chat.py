@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -12,8 +13,10 @@ from ..errors.checks import REQUEST, short, type_name
 from .chat_messages import PartJoin, read_messages, unread_arguments
 from .message_forms import MessageForms, joins_of, message_forms_of
 from .plain_values import PlainReader
+from .template_uses import THINKING_VARIABLES, TemplateUses
 
 if TYPE_CHECKING:
+    from .output.formats.default_tools import DefaultTools
     from .sandbox import Sandbox
 
 __all__ = ["ChatTemplate"]
@@ -24,6 +27,7 @@ _RESERVED = """
     loop mask_token messages namespace pad_token raise_exception range self sep_token strftime_now
     tools unk_token varargs
 """
+_LOGGER = logging.getLogger("pybatcher")
 _MOST_TOLD = 1000  # characters of an error of the template's code, which may quote a whole text
 
 
@@ -34,6 +38,8 @@ class ChatTemplate:
         raises InvalidRequestError.
     special_tokens: variables of the template: "bos_token", "eos_token", ...
     tool_source: the template of chats with tools; None: `source` is for these too.
+    default_tools: writes tools, calls and results into the texts of messages if the template
+        ignores tools; None: the template gets them as they are.
 
     The template comes with the checkpoint and is not trusted: it runs in a `Sandbox`. A broken
         template affects chats only: `render` raises the error. The first `render` imports Jinja and
@@ -46,6 +52,7 @@ class ChatTemplate:
         *,
         special_tokens: Mapping[str, str] | None = None,
         tool_source: str | None = None,
+        default_tools: DefaultTools | None = None,
     ) -> None:
         self.source = source
         self.available = source is not None
@@ -57,9 +64,14 @@ class ChatTemplate:
         self._compile_error: ModelFormatError | None = None
         self._forms: MessageForms | None = None  # found when a chat needs them
         self._joins: dict[str, PartJoin] | None = None  # found when a message has several parts
+        self._default_tools = default_tools
+        self._uses: TemplateUses | None = None
+        self._warned: set[str] = set()
         self._for_tools: ChatTemplate | None = None
         if tool_source is not None:
-            self._for_tools = ChatTemplate(tool_source, special_tokens=special_tokens)
+            self._for_tools = ChatTemplate(
+                tool_source, special_tokens=special_tokens, default_tools=default_tools
+            )
 
     def render(
         self,
@@ -82,6 +94,7 @@ class ChatTemplate:
             joins them, or by a line feed if it takes only texts.
         add_generation_prompt: end with the header of the assistant's turn.
         tools: functions that the model may call: [{"type": "function", "function": {...}}, ...].
+            If the template ignores them, `default_tools` describes them in the system message.
         variables: further variables of the template, such as enable_thinking or reasoning_effort.
         goes_on: called every few milliseconds; False ends the rendering with a
             RenderingAbandonedError.
@@ -105,8 +118,24 @@ class ChatTemplate:
             )
         sandbox = self._compiled(self.source)
         plain = self._read_messages(messages, sandbox)
+        given = self._variables(variables)
+        for name in THINKING_VARIABLES.keys() & given.keys():
+            if not self._uses_of(sandbox).takes(name):
+                self._warn(
+                    name, f"{name} has no effect: the model's chat template does not read it"
+                )
+        if described and self._default_tools is not None and not self._uses_of(sandbox).tools:
+            self._warn(
+                "tools",
+                "the model's chat template ignores tools: the system message describes them "
+                "instead, and the model may not have been trained to call any",
+            )
+            plain = self._default_tools.with_tools(
+                plain, described, in_system=self._uses_of(sandbox).system
+            )
+            described = None
         values = {
-            **self._variables(variables),
+            **given,
             "messages": plain,
             "add_generation_prompt": add_generation_prompt,
             "tools": described,
@@ -138,10 +167,37 @@ class ChatTemplate:
                 ) from error
             raise _template_error(error) from error
 
+    def check(self) -> None:
+        """Compile the template. Raises ModelFormatError for one that is broken."""
+        if self.source is not None:
+            self._compiled(self.source)
+
+    def takes_tools(self) -> bool:
+        """Return whether the template shows tools. True for a template that is broken.
+
+        The template is asked once, in milliseconds, as it is by the next two methods.
+        """
+        if self._for_tools is not None:
+            return self._for_tools.takes_tools()
+        try:
+            return self.source is not None and self._uses_of(self._compiled(self.source)).tools
+        except ModelFormatError:
+            return True
+
+    def thinking_variables(self) -> tuple[str, ...]:
+        """Return the variables that switch reasoning: enable_thinking, reasoning_effort."""
+        if self.source is None:
+            return ()
+        try:
+            uses = self._uses_of(self._compiled(self.source))
+        except ModelFormatError:
+            return ()
+        return tuple(filter(uses.takes, THINKING_VARIABLES))
+
     def takes_several_calls(self) -> bool:
         """Return whether the template takes a message with several calls of tools.
 
-        The template is asked once, in milliseconds. True for a template that is broken.
+        True for a template that is broken.
         """
         if self._for_tools is not None:
             return self._for_tools.takes_several_calls()
@@ -194,10 +250,14 @@ class ChatTemplate:
     def _read_messages(self, messages: object, sandbox: Sandbox) -> list[dict[str, Any]]:
         joins = self._joins_of(sandbox) if _has_parts(messages) else None
         plain = read_messages(messages, keeps_null=True, arguments="mapping", joins=joins)
+        if self._default_tools is not None and any(map(_is_of_tools, plain)):
+            uses = self._uses_of(sandbox)
+            if not (uses.tools or uses.tool_turns):
+                plain = self._default_tools.with_text_turns(plain)
         if not any(one["role"] == "assistant" and _needs_form(one) for one in plain):
             return plain
         forms = self._forms_of(sandbox)
-        if forms.arguments != "mapping":
+        if forms.arguments != "mapping" and any("tool_calls" in one for one in plain):
             plain = read_messages(messages, keeps_null=True, arguments=forms.arguments, joins=joins)
         return forms.with_contents(plain)
 
@@ -216,6 +276,19 @@ class ChatTemplate:
         if self._forms is None:
             self._forms = message_forms_of(self._probe(sandbox))
         return self._forms
+
+    def _uses_of(self, sandbox: Sandbox) -> TemplateUses:
+        """Return what the template uses. Each part is found when it is asked for, and once."""
+        if self._uses is None:
+            assert self.source is not None
+            self._uses = TemplateUses(self.source, self._probe(sandbox))
+        return self._uses
+
+    def _warn(self, what: str, text: str) -> None:
+        """Log a warning, once for each `what`."""
+        if what not in self._warned:
+            self._warned.add(what)
+            _LOGGER.warning("%s", text)
 
     def _variables(self, variables: object) -> dict[str, Any]:
         """Return all variables except those that `render` has arguments for."""
@@ -297,6 +370,10 @@ def _has_parts(messages: object) -> bool:
         return False
     contents = (one.get("content") for one in messages if isinstance(one, dict))
     return any(isinstance(one, (list, tuple)) and len(one) > 1 for one in contents)
+
+
+def _is_of_tools(message: Mapping[str, Any]) -> bool:
+    return message["role"] == "tool" or "tool_calls" in message
 
 
 def _needs_form(message: Mapping[str, Any]) -> bool:

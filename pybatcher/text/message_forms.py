@@ -9,15 +9,22 @@ from typing import Any
 
 from .chat_messages import ArgumentForm, PartJoin
 
-__all__ = ["MessageForms", "joins_of", "message_forms_of"]
+__all__ = [
+    "PROBE_TOOLS",
+    "MessageForms",
+    "Render",
+    "joins_of",
+    "message_forms_of",
+    "rendered",
+]
 
 Render = Callable[[Mapping[str, Any]], str]
 """Takes the variables of a template; it may raise anything."""
 
 _KEY = "pybatcher_probe"
-_NAME = "probe"
+_NAME = "probe_tool"
 _ID = "probe0000"  # nine letters and digits, which Mistral's templates require
-_TOOLS = [
+PROBE_TOOLS: list[dict[str, Any]] = [
     {
         "type": "function",
         "function": {
@@ -99,7 +106,7 @@ def joins_of(render: Render) -> dict[str, PartJoin]:
     found: dict[str, PartJoin] = {}
     for before, message, after in chats:
         chat = [*before, {**message, "content": parts}, *after]
-        text = _rendered(render, {"messages": chat, "tools": None}) or ""
+        text = rendered(render, {"messages": chat, "tools": None}) or ""
         between, second, _ = text.partition(f"{_KEY}1")[2].partition(f"{_KEY}2")
         if second and not between.strip():
             strips = "\t" not in between
@@ -137,8 +144,8 @@ def _status(render: Render, content: str | None, form: ArgumentForm, n_calls: in
     after = results or [{"role": "user", "content": "question"}]
     messages = [{"role": "user", "content": "question"}, message, *after]
     best = _FAILS
-    for tools in (_TOOLS, None):
-        text = _rendered(render, {"messages": messages, "tools": tools})
+    for tools in (PROBE_TOOLS, None):
+        text = rendered(render, {"messages": messages, "tools": tools})
         if text is None or "None" in text.replace("NoneType", ""):
             continue
         # Values in Python's notation, or as a text that is quoted once more, are not shown.
@@ -150,7 +157,7 @@ def _status(render: Render, content: str | None, form: ArgumentForm, n_calls: in
     return best
 
 
-def _rendered(render: Render, values: Mapping[str, Any]) -> str | None:
+def rendered(render: Render, values: Mapping[str, Any]) -> str | None:
     """Return the chat's text; None if there is an error."""
     try:
         return render(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ async def test_the_shipped_models() -> None:
         assert info.vocab_size > 1000
         assert info.kv_block_size == 32
         assert info.chat_template
+        assert info.takes_tools
+        assert not info.takes_thinking
         (eos,) = await batcher.tokenize(info.special_tokens["eos_token"], add_special_tokens=False)
         assert eos < info.vocab_size
 
@@ -44,3 +47,25 @@ async def test_a_text_alone() -> None:
 def test_without_asyncio() -> None:
     with BlockingBatcher.over(fake_batcher(chat_template=TEMPLATE)) as batcher:
         assert batcher.model_info().chat_template == TEMPLATE
+
+
+@pytest.mark.parametrize(
+    ("template", "takes"),
+    [
+        (None, (False, False)),
+        (TEMPLATE, (False, False)),
+        (TEMPLATE + "{{ tools }}", (True, False)),
+        (TEMPLATE + "{{ reasoning_effort }}", (False, True)),
+        (TEMPLATE + "{{ tools }}{% if enable_thinking %}<think>{% endif %}", (True, True)),
+    ],
+)
+async def test_what_the_template_takes(template: str | None, takes: tuple[bool, bool]) -> None:
+    batcher = fake_batcher(chat_template=template)
+    async with batcher:
+        info = await batcher.model_info()
+        assert (info.takes_tools, info.takes_thinking) == takes
+        remote = await asyncio.wrap_future(batcher.threadsafe.model_info())
+        assert (remote.takes_tools, remote.takes_thinking) == takes
+    with BlockingBatcher.over(fake_batcher(chat_template=template)) as blocking:
+        same = blocking.model_info()
+        assert (same.takes_tools, same.takes_thinking) == takes

@@ -17,8 +17,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE, TESTS = ROOT / "pybatcher", ROOT / "tests"
 
 ELSEWHERE = {
-    # Opens a model for a batcher: tested through one.
-    "serving/runtime.py": "system/test_resume_with_engine.py",
     # What all types of tokenizers of a GGUF share.
     "loading/tokenizers/gguf_vocabulary.py": "loading/tokenizers/test_gguf_tokenizer.py",
     # Methods that only forward.

@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from pybatcher.errors import InvalidRequestError, ModelFormatError
 from pybatcher.testing.checkpoints import make_tokenizer
 from pybatcher.text import ChatTemplate
+from pybatcher.text.output import FORMATS, DefaultTools
 
 SPECIAL_TOKENS = {"bos_token": "<|begin|>", "eos_token": "<|end|>"}
 CHAT: list[dict[str, Any]] = [
@@ -421,3 +422,49 @@ def test_a_template_is_asked_whether_it_takes_several_calls() -> None:
     assert not chat("{% for m in messages %}" + one + loop).takes_several_calls()
     assert chat("{% broken").takes_several_calls()
     assert ChatTemplate(None).takes_several_calls()
+
+
+def with_default_tools(template: str, tool_source: str | None = None) -> ChatTemplate:
+    tools = DefaultTools(FORMATS["hermes"])
+    return ChatTemplate(template, tool_source=tool_source, default_tools=tools)
+
+
+PLAIN = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+
+
+def test_a_template_that_ignores_tools_gets_them_in_the_system_message() -> None:
+    asked = [{"role": "user", "content": "hi"}]
+    shown = with_default_tools(PLAIN).render(asked, tools=[TOOL])
+    assert shown.startswith("<system># Tools\n")
+    assert json.dumps(TOOL["function"]) in shown
+    assert shown.endswith("<user>hi")
+    assert with_default_tools(PLAIN).render(asked) == "<user>hi"
+    assert with_default_tools(PLAIN).render(asked, tools=[]) == "<user>hi"
+    assert ChatTemplate(PLAIN).render(asked, tools=[TOOL]) == "<user>hi"
+    both = with_default_tools(PLAIN, "{{ tools[0].function.name }}")
+    assert both.render(asked, tools=[TOOL]) == "weather"
+    assert both.takes_tools()
+    neither = with_default_tools("no", PLAIN)
+    assert neither.render(asked, tools=[TOOL]) == shown
+    assert not neither.takes_tools()
+
+
+def test_what_a_template_without_a_source_takes() -> None:
+    nothing = ChatTemplate(None)
+    assert not nothing.takes_tools()
+    assert nothing.thinking_variables() == ()
+    nothing.check()
+    broken = ChatTemplate("{% if %}{{ tools }}")
+    assert broken.takes_tools()
+    assert broken.thinking_variables() == ()
+    with pytest.raises(ModelFormatError, match="chat_template: not a valid template"):
+        broken.check()
+
+
+def test_warnings_come_once_for_each_template(caplog: pytest.LogCaptureFixture) -> None:
+    asked = [{"role": "user", "content": "hi"}]
+    for template in (with_default_tools(PLAIN), with_default_tools(PLAIN)):
+        for _ in range(2):
+            template.render(asked, tools=[TOOL], variables={"reasoning_effort": "low", "own": 1})
+    told = [record.getMessage()[:24] for record in caplog.records]
+    assert told == ["reasoning_effort has no ", "the model's chat templat"] * 2

@@ -67,6 +67,7 @@ def page_of(names: list[str], query: Mapping[str, str]) -> tuple[list[str], bool
 
 
 async def _for_openai(context: Context, name: str, batcher: AnyBatcher) -> dict[str, Any]:
+    info = await context.model_info(batcher)
     return {
         "id": name,
         "object": "model",
@@ -74,13 +75,16 @@ async def _for_openai(context: Context, name: str, batcher: AnyBatcher) -> dict[
         "owned_by": "pybatcher",
         "root": name,
         "parent": None,
-        "max_model_len": await _positions(context, batcher),
+        "max_model_len": None if info is None else info.max_sequence_length,
+        "takes_tools": None if info is None else info.takes_tools,
+        "takes_thinking": None if info is None else info.takes_thinking,
     }
 
 
 async def _for_anthropic(context: Context, name: str, batcher: AnyBatcher) -> dict[str, Any]:
     began = datetime.fromtimestamp(context.began, UTC)
-    n_positions = await _positions(context, batcher)
+    info = await context.model_info(batcher)
+    n_positions = None if info is None else info.max_sequence_length
     return {
         "type": "model",
         "id": name,
@@ -90,12 +94,6 @@ async def _for_anthropic(context: Context, name: str, batcher: AnyBatcher) -> di
         "max_input_tokens": n_positions,
         "max_tokens": n_positions,
     }
-
-
-async def _positions(context: Context, batcher: AnyBatcher) -> int | None:
-    """Return the most tokens of a sequence. None: the model has no description now."""
-    info = await context.model_info(batcher)
-    return None if info is None else info.max_sequence_length
 
 
 ROUTES: list[tuple[str, str, Handler]] = [

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 from ...errors import ConfigError
 from ...errors.checks import OPTION
 from ...models.hub import absolute_model
+from ...params.chat_template import is_jinja
 from ...params.config import (
     EngineConfig,
     SchedulerConfig,
@@ -221,12 +222,15 @@ def read_config(path: str | Path, *, regular_only: bool = False) -> dict[str, An
         raise ConfigError(f"cannot read the config file {file}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # invalid TOML or UTF-8
         raise ConfigError(f"the config file {file} is not TOML: {error}") from error
+    folder = file.absolute().parent
     try:
         options = _flat(entries)
+        template = options.get("chat_template")
+        if isinstance(template, str) and template and not is_jinja(template):
+            options["chat_template"] = str(folder / os.path.expanduser(template))
         _check(options)
     except ConfigError as error:
         raise ConfigError(f"in the config file {file}: {error}") from error
-    folder = file.absolute().parent
     if "model" in options:
         options["model"] = absolute_model(options["model"], folder)
     for name in _PATHS:

@@ -1,5 +1,5 @@
 """The codec of a `ModelInfo`: {name, fingerprint, max_sequence_length, vocab_size, kv_block_size,
-special_tokens, chat_template, sampling}.
+special_tokens, chat_template, sampling, takes_tools, takes_thinking}.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ def model_info_to_wire(info: ModelInfo) -> dict[str, Any]:
         "special_tokens": dict(info.special_tokens),
         "chat_template": info.chat_template,
         "sampling": dict(info.sampling),
+        "takes_tools": info.takes_tools,
+        "takes_thinking": info.takes_thinking,
     }
 
 
@@ -47,4 +49,6 @@ def model_info_from_wire(wire: object) -> ModelInfo:
         sampling={
             name: ANSWERED.number(value, f"sampling.{name}") for name, value in sampling.items()
         },
+        takes_tools=ANSWERED.flag(said.get("takes_tools", False), "takes_tools"),
+        takes_thinking=ANSWERED.flag(said.get("takes_thinking", False), "takes_thinking"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .formats.default_tools import DefaultTools, write_calls, write_response
 from .formats.format_of import format_of
 from .formats.formats import FORMATS, ResponseFormat
 from .grammar.response_grammar import response_grammar
@@ -25,6 +26,7 @@ __all__ = [
     "FORMATS",
     "MAX_TOOLS",
     "ContentDelta",
+    "DefaultTools",
     "Delta",
     "MarkupDelta",
     "ParsedResponse",
@@ -45,4 +47,6 @@ __all__ = [
     "read_tools",
     "response_grammar",
     "schemas_of",
+    "write_calls",
+    "write_response",
 ]

@@ -192,6 +192,24 @@ def test_words_for_the_weights_cache_are_no_paths(file: Path, word: str) -> None
     assert read(file, f'weights_cache = "{word}"') == {"weights_cache": word}
 
 
+def test_a_chat_template_is_a_text_or_a_file_beside_the_config(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (tmp_path / "own.jinja").write_text("{{ messages }}")
+    for table in ("", "[engine]\n"):
+        path = read(file, f'{table}chat_template = "own.jinja"')["chat_template"]
+        assert path == str(tmp_path / "own.jinja")
+        assert EngineConfig(chat_template=path).template_source == "{{ messages }}"
+        text = {"chat_template": "{% if a %}/own.jinja{% endif %}"}
+        assert read(file, f"{table}chat_template = {text['chat_template']!r}") == text
+    for wrong in ('"missing.jinja"', '""', "5", '"a\\u0000b"', "[]"):
+        said = refusal(file, f"chat_template = {wrong}")
+        assert "in the config file" in said
+        assert "chat_template is " in said
+
+
 def test_the_home_directory_can_be_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
     assert read(file, 'model = "~/llama"') == {"model": "/home/somebody/llama"}

@@ -24,6 +24,8 @@ INFOS = st.builds(
     special_tokens=st.dictionaries(TEXTS, TEXTS, max_size=3),
     chat_template=st.none() | TEXTS,
     sampling=st.dictionaries(TEXTS, st.floats(allow_nan=False), max_size=3),
+    takes_tools=st.booleans(),
+    takes_thinking=st.booleans(),
 )
 SENT = model_info_to_wire(
     ModelInfo(name="a", fingerprint="b", max_sequence_length=3, vocab_size=4, kv_block_size=5)
@@ -34,6 +36,16 @@ SENT = model_info_to_wire(
 def test_it_equals_the_one_that_was_sent(info: ModelInfo) -> None:
     sent = over_the_wire(model_info_to_wire(info))
     assert model_info_from_wire({**sent, "something_new": 5}) == info
+
+
+def test_a_sidecar_that_does_not_know_what_the_template_takes() -> None:
+    older = {name: SENT[name] for name in SENT if not name.startswith("takes_")}
+    assert not model_info_from_wire(older).takes_tools
+    assert not model_info_from_wire(older).takes_thinking
+    for name in ("takes_tools", "takes_thinking"):
+        for odd in (None, 1, "true", []):
+            with pytest.raises(ProtocolError, match=name):
+                model_info_from_wire({**SENT, name: odd})
 
 
 @given(ANYTHING)

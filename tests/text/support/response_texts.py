@@ -153,6 +153,12 @@ CASES = [
         '```json\n{"name": "get_weather", "parameters": {"city": "Oslo", "days": 1}}\n```',
         calls=[OSLO],
     ),
+    Case(
+        "generic",
+        '```json\n{"name": "get_weather", "parameters": {"city": "Oslo", "days": 1}}\n```',
+        calls=[OSLO],
+    ),
+    Case("generic", '```json\n{"name": "Ada"}\n```', '```json\n{"name": "Ada"}\n```'),
     Case("gemma3", 'So:\n```json\n{"name": "Ada"}\n```', 'So:\n```json\n{"name": "Ada"}\n```'),
     Case(
         "gemma4",

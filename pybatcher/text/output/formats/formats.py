@@ -187,6 +187,7 @@ _BARE_CALL = CallSyntax(
     between="; ",
     exact=True,
 )
+_FENCED_CALL = CallSyntax(("```json",), ("```",), exact=True)
 _PYTHON_TAG = CallSyntax(
     ("<|python_tag|>",),
     ("<|eom_id|>",),
@@ -236,7 +237,7 @@ _ALL = [
                 ("```",),
                 ("python", "json"),
             ),
-            CallSyntax(("```json",), ("```",), exact=True),
+            _FENCED_CALL,
         ),
     ),
     ResponseFormat(
@@ -328,7 +329,7 @@ _ALL = [
         (_THINK,),
         (CallSyntax(("<|action_start|><|plugin|>",), ("<|action_end|>",), lead="\n"),),
     ),
-    ResponseFormat("generic", (_THINK,), (_BARE_CALL, _TOOL_CALL)),
+    ResponseFormat("generic", (_THINK,), (_BARE_CALL, _TOOL_CALL, _FENCED_CALL)),
 ]
 
 FORMATS: Mapping[str, ResponseFormat] = {one.name: one for one in _ALL}
