@@ -23,6 +23,7 @@ from .errors import EngineFailedError
 from .errors.checks import OPTION, short
 from .params.batcher_options import BatcherOptions
 from .params.config import check_path, lists_options, split_options
+from .serving.call_reader import CallReader
 from .serving.runtime import CheckpointOpener, Opener, Runtime, open_torch_module
 from .serving.service import Service
 from .serving.system_prompt import check_system_prompt
@@ -103,10 +104,14 @@ class Batcher(AnyBatcher):
         options: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
         on_failure: Callable[[EngineFailedError], object] | None = None,
+        reader: Callable[..., CallReader] = CallReader,
     ) -> Self:
-        """Make a batcher over a runtime that `opener` opens. `fake_batcher` uses it too."""
+        """Make a batcher over a runtime that `opener` opens. `fake_batcher` uses it too.
+
+        reader: as in `Service`.
+        """
         self = cls.__new__(cls)
-        self._configure(opener, system_prompt, options, clock, on_failure)
+        self._configure(opener, system_prompt, options, clock, on_failure, reader)
         return self
 
     def _configure(
@@ -116,11 +121,13 @@ class Batcher(AnyBatcher):
         options: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
         on_failure: Callable[[EngineFailedError], object] | None = None,
+        reader: Callable[..., CallReader] = CallReader,
     ) -> None:
         super().__init__()
         self._engine_config, self._scheduler_config, self._supervision = split_options(options)
         self._system_prompt = check_system_prompt(system_prompt)
         self._opener = opener
+        self._reader = reader
         self._clock = clock
         self._telemetry = Telemetry(clock, OPTION.function("on_failure", on_failure))
 
@@ -145,6 +152,7 @@ class Batcher(AnyBatcher):
                     "max_queue_requests": scheduler.max_queue_requests,
                     "max_queue_tokens": scheduler.max_queue_tokens,
                 },
+                reader=self._reader,
             )
         except BaseException:
             runtime.engine.close()

@@ -133,7 +133,7 @@ _WHOLE = "the model's own files and memory decide it; leave it out"
 _OF_COMMANDS: Mapping[str, str] = {
     "--alias": "--served-model-name",
     "--api-key": "--api-key-file",
-    "--chat-template-file": "the chat template is read from the model's files",
+    "--chat-template-file": "--chat-template",
     "--do-sample": "--temperature 0 takes the likeliest token, and a higher one samples",
     "--flash-attn": _WHOLE,
     "--format": "--json-schema takes a JSON schema, and --json-object asks for any object",

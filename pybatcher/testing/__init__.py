@@ -1,10 +1,11 @@
-"""Test doubles: an engine without a model, injected faults, a clock, a batcher, a tokenizer.
+"""Test doubles: an engine without a model, a batcher with answers, faults, a clock, a tokenizer.
 
 Public, for tests of programs that use pybatcher.
 """
 
 from __future__ import annotations
 
+from .answers import FakeAnswerError
 from .byte_tokenizer import byte_tokenizer
 from .fake_batcher import fake_batcher
 from .fake_clock import FakeClock
@@ -28,6 +29,7 @@ __all__ = [
     "FailRestart",
     "FailStep",
     "FailWhen",
+    "FakeAnswerError",
     "FakeClock",
     "FakeEngine",
     "Fault",

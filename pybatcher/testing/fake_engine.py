@@ -20,6 +20,7 @@ from ..errors import EngineError, InvalidRequestError
 from ..params import SamplingParams
 from ..params.config import MOST_AUTO_PARALLEL, EngineConfig
 from ..scheduling.plan import Pooling, SampledToken, StepEntry, StepPlan, StepResult, TopLogprobs
+from .chosen_tokens import NextToken
 from .fake_kv import FakeKv
 from .fake_model import FakeModel, FakeSampling
 
@@ -46,13 +47,15 @@ class FakeEngine:
     raises EngineError instead of waiting.
     """
 
+    VOCAB_SIZE = 258
+
     def __init__(
         self,
         *,
         n_ctx: int = 8192,
         n_parallel: int = 8,
         block_size: int = 32,
-        vocab_size: int = 258,
+        vocab_size: int = VOCAB_SIZE,
         hidden_size: int = 8,
         max_positions: int | None = None,
         step_delay: float = 0.0,
@@ -76,7 +79,9 @@ class FakeEngine:
         self._sampled_tokens = self._proposed_tokens = self._accepted_tokens = 0
 
     @classmethod
-    def from_config(cls, config: EngineConfig, n_prefixes: int = 0) -> Self:
+    def from_config(
+        cls, config: EngineConfig, n_prefixes: int = 0, vocab_size: int = VOCAB_SIZE
+    ) -> Self:
         """Make one with the sizes of `config`.
 
         "auto" is 8192 for n_ctx, 32 for block_size and for n_parallel. n_prefixes: sequences beside
@@ -85,7 +90,7 @@ class FakeEngine:
         given = {name: getattr(config, name) for name in ("n_ctx", "block_size")}
         sizes = {name: value for name, value in given.items() if value != "auto"}
         n_parallel = MOST_AUTO_PARALLEL if config.n_parallel == "auto" else config.n_parallel
-        return cls(n_parallel=n_parallel + n_prefixes, **sizes)
+        return cls(n_parallel=n_parallel + n_prefixes, vocab_size=vocab_size, **sizes)
 
     # -- sequences --------------------------------------------------------------------------
 
@@ -374,17 +379,25 @@ class FakeEngine:
 
     def _draw_all(self, entry: StepEntry) -> tuple[SampledToken, ...]:
         """Sample a token, and one more after each accepted draft token, which it appends."""
-        drawn = [self._draw(entry.seq_id)]
+        drawn = [self._draw(entry, ())]
         for draft in entry.tokens[len(entry.tokens) - entry.n_draft :]:
             if draft != drawn[-1].token_id:
                 break
             self._kv.append({entry.seq_id: (draft,)})
             self._accepted_tokens += 1
-            drawn.append(self._draw(entry.seq_id))
+            drawn.append(self._draw(entry, [one.token_id for one in drawn]))
         return tuple(drawn)
 
-    def _draw(self, seq_id: int) -> SampledToken:
-        return self._model.draw(self._kv.tokens(seq_id), self._sampling.get(seq_id, _NOT_SET))
+    def _draw(self, entry: StepEntry, drawn: Sequence[int]) -> SampledToken:
+        """Sample the next token, or take the one that the entry's matcher chooses.
+
+        drawn: the tokens that this step has sampled for the sequence.
+        """
+        chosen: int | None = None
+        if isinstance(entry.matcher, NextToken):
+            chosen = entry.matcher.next_token((*entry.output, *drawn))
+        sampling = self._sampling.get(entry.seq_id, _NOT_SET)
+        return self._model.draw(self._kv.tokens(entry.seq_id), sampling, chosen)
 
     def _places(self, entry: StepEntry) -> list[tuple[list[int], int]]:
         """Append the entry's tokens; return each target with the tokens before it."""

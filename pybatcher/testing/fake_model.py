@@ -48,17 +48,23 @@ class FakeModel:
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
 
-    def draw(self, tokens: Sequence[int], sampling: FakeSampling) -> SampledToken:
-        """Sample the token after `tokens`, with log-probabilities if `sampling` requests them."""
-        forbidden = sampling.forbidden(len(tokens))
-        for attempt in count():
-            token_id = _hash(tokens, sampling.key, attempt) % self.vocab_size
-            if token_id not in forbidden:
-                break
+    def draw(
+        self, tokens: Sequence[int], sampling: FakeSampling, chosen: int | None = None
+    ) -> SampledToken:
+        """Sample the token after `tokens`, with log-probabilities if `sampling` requests them.
+
+        chosen: the token; None: a hash of `tokens`.
+        """
+        token_id = self._token(tokens, sampling) if chosen is None else chosen
         n_top = sampling.params.logprobs
         if n_top is None:
             return SampledToken(token_id)
         return SampledToken(token_id, self.logprob(tokens, token_id), self.top(tokens, n_top))
+
+    def _token(self, tokens: Sequence[int], sampling: FakeSampling) -> int:
+        forbidden = sampling.forbidden(len(tokens))
+        attempts = (_hash(tokens, sampling.key, i) % self.vocab_size for i in count())
+        return next(token_id for token_id in attempts if token_id not in forbidden)
 
     def logprob(self, tokens: Sequence[int], token: int) -> float:
         """Return the log-probability of `token` after `tokens`, without sampling parameters."""

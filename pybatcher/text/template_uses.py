@@ -1,4 +1,4 @@
-"""`TemplateUses`: finds out what a chat template does with tools, system messages and variables."""
+"""`TemplateUses`: the parts of a chat that a template shows, found by rendering small chats."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _EXAMPLE: Call = ("NAME", {"ARGUMENT": "VALUE"})
 
 
 class DefaultTools:
-    """Writes what a chat with tools needs into the texts of its messages.
+    """Writes tools, calls and results into the texts of messages.
 
     format: the syntax in which the model writes calls. The description of the tools shows it, so
         that the parser and the grammars of that format apply.
