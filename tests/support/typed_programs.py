@@ -74,6 +74,20 @@ _CALLS = [
     ('generate("a", json_schema={"type": "object"})', '.parsed["any"]["thing"]', True),
     ('generate("a", json_schema=Person, max_tokes=5)', "", False),
     ("chat([], json_schema='{}')", ".parsed.anything", True),
+    ("act([], [print], json_schema=Person)", ".completion.parsed.name.upper()", True),
+    ("act([], [print], json_schema=Person)", "[0].parsed.nmae", False),
+    ("act([], [print])", ".messages[0]['role']", True),
+    ('trim([{"role": "user"}], 5)', "[0]['role'].upper()", True),
+    ('trim([{"role": "user"}], 5)', "[0]['role'].uper()", False),
+]
+# A map, the use of a result, and whether that is right.
+_MAPS = [
+    ('map(["a"], json_schema=Person)', ".result().parsed.name.upper()", True),
+    ('map(["a"], json_schema=Person)', ".result().parsed.nmae", False),
+    ('map(["a"])', ".item.upper()", True),
+    ('map(["a"])', ".item.uper()", False),
+    ("map([(1, 2)], json_schema=list[int])", ".result().parsed[0].bit_length()", True),
+    ('map(["a"])', ".completion.text", False),  # there may be an error instead
 ]
 # A stream, the use of its completion, and whether that is right.
 _STREAMS = [
@@ -92,6 +106,8 @@ def _results() -> Program:
     for surface, how in _SURFACES.items():
         uses = [(f"({how.format(call)}){use}", is_right) for call, use, is_right in _CALLS]
         uses += [(f"end(b.{call}.completion){use}", is_right) for call, use, is_right in _STREAMS]
+        following = "await anext(b.{})" if how.startswith("await") else "next(b.{})"
+        uses += [(f"({following.format(call)}){use}", is_right) for call, use, is_right in _MAPS]
         for i, (use, is_right) in enumerate(uses):
             lines.append(f"async def {surface}_{i}(b: {surface}) -> None:")
             lines.append(f"    plain: Completion | object = {use}")
