@@ -122,12 +122,14 @@ async def test_a_stream_of_texts_that_is_left_cancels_its_request(
     leave: Callable[[Any], Awaitable[None]], n_read: int
 ) -> None:
     async with fake_batcher(FakeEngine(step_delay=0.001)) as batcher:
-        texts = await text_stream(batcher.stream(PROMPT, **LONG))
+        stream = batcher.stream(PROMPT, **LONG)
+        texts = await text_stream(stream)
         for _ in range(n_read):
             assert await anext(texts)
         await leave(texts)
-        del texts
-        gc.collect()
+        if leave is _drop or not n_read:  # a generator that was never started closes nothing
+            del texts, stream
+            gc.collect()
         await until(lambda: batcher.statistics().cancelled == 1)
 
 
