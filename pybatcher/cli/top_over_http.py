@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import fields
 from http.client import HTTPException
@@ -62,7 +62,7 @@ def key_of(file: Path | None, environ: Mapping[str, str] = os.environ) -> str | 
 
 def feed_into(
     view: TopView, url: str, model: str | None, key: str | None, seconds: float | None
-) -> Iterator[None]:
+) -> Generator[None]:
     """Update a view with the frames of a server; yield after each, for `seconds` seconds.
 
     If the server cannot be reached any more, the view says so, and it is tried again every second.
@@ -91,7 +91,7 @@ def feed_into(
 
 def _frames(
     url: str, model: str | None, key: str | None, after: int | None
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any]]:
     """Yield the frames of one response of the live feed. Raises OSError and HTTPException."""
     query = [] if model is None else [f"model={quote(model, safe='')}"]
     query += [] if after is None else [f"after={after}"]
