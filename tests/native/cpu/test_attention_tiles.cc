@@ -30,6 +30,7 @@ TEST(what_is_not_finite_reaches_those_that_see_it_and_nobody_else) {
     for (AttentionCase c : kShapes) {
       c.kv_dtype = DType::kBF16;
       for (int window : {0, 7, 150}) {
+        if (kIsSlowed && window == 7) continue;
         c.sliding_window = window;
         const int n_blocks = kRows / c.block_size + 2;
         const auto block_table = scattered_blocks(kRows, c.block_size, n_blocks, 3);
@@ -47,7 +48,7 @@ TEST(what_is_not_finite_reaches_those_that_see_it_and_nobody_else) {
               qkv[static_cast<size_t>(bad_row) * c.row_size() + first + h * c.head_dim + 21] = bad;
             }
             for (int chunk : {1, 5, kRows}) {
-              if (chunk == 1 && bad_row != 20) continue;
+              if (chunk == 1 && (kIsSlowed || bad_row != 20)) continue;
               const auto out = bench.in_chunks(qkv, block_table, kRows, {chunk});
               for (int r = 0; r < kRows; ++r) {
                 const bool sees = r >= bad_row && (window == 0 || r < bad_row + window);
