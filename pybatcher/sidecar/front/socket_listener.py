@@ -12,6 +12,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from ...machine.cgroups import free_memory
 from ..protocol.address import default_socket_path
 from ..protocol.connection import Limits
 from ..protocol.tenant import connection_tenant
@@ -45,6 +46,7 @@ class SocketListener(Listener):
         self._model = model
         self._listening = _listen(config, model)
         self._limits = Limits(
+            free_memory=free_memory,
             max_frame=config.max_frame,
             max_depth=config.max_depth,
             max_in_flight=config.max_in_flight,

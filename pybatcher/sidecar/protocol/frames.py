@@ -25,6 +25,10 @@ __all__ = ["Fault", "FrameReader", "FrameWriter"]
 SLICE = 65536
 """Bytes given to the parser at a time, so that its buffer stays small."""
 
+_LOOK = 2**20  # bytes of an incomplete frame after which the free memory is read again
+_COPIES = 3  # of a frame's bytes, while it is built
+_RESERVE = 2**22  # bytes of free memory that are left to others
+
 _SMALL = 2048
 """Bytes of a frame up to which counting is faster than parsing."""
 
@@ -233,14 +237,28 @@ class FrameReader:
 
     def _keep(self, data: bytes) -> None:
         """Keep `data`, which belongs to an incomplete frame."""
+        is_longer = (len(self._begun) + len(data)) // _LOOK > len(self._begun) // _LOOK
         self._begun += data
         if self._head is None:
             self._head = FrameHead(self._limits)
         reason = self._head.read_on(self._begun)
         if reason is None and len(self._begun) >= self._limits.max_frame:
             reason = f"a frame of more than max_frame = {self._limits.max_frame} bytes"
+        if reason is None and is_longer:
+            reason = self._lacks_memory()
         if reason is not None:
             self._end(Fault(reason, self._head.msgid))
+
+    def _lacks_memory(self) -> str | None:
+        """Return why the incomplete frame takes too much memory, or None."""
+        look = self._limits.free_memory
+        free = None if look is None else look()
+        if free is None or _COPIES * len(self._begun) + _RESERVE <= free:
+            return None
+        return (
+            f"a frame of more than {len(self._begun)} bytes, and {free} bytes of memory are left; "
+            "send less at a time, or again later"
+        )
 
     def _fail(self, reason: str, frame: bytes) -> None:
         """End the stream with a faulty whole frame. Its head may provide a better reason."""

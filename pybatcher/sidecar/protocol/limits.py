@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...errors import ConfigError
@@ -28,6 +29,8 @@ class Limits:
         server that builds one delays all others. A map may have a sixteenth of it in pairs, and a
         frame as a whole twice as many elements, where a container counts as 8 more: about the
         memory that it takes.
+    free_memory: returns the bytes of memory that are left, None if that is unknown; a long frame
+        that takes more is refused while it comes. None: memory is not looked at.
     Raises ConfigError for values out of range.
     """
 
@@ -35,6 +38,7 @@ class Limits:
     max_depth: int = 32
     max_in_flight: int = 1024
     max_elements: int = 2**20
+    free_memory: Callable[[], int | None] | None = None
 
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():

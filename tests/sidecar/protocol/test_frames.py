@@ -301,3 +301,28 @@ def test_a_refusal_says_nothing_about_the_next_frame() -> None:
     for _ in range(3):
         assert writer.refusal(bad) is not None
         assert writer.refusal(good) is None
+
+
+def test_a_frame_beyond_the_memory_is_refused_while_it_comes() -> None:
+    mib = 2**20
+    looked: list[int] = []
+
+    def free() -> int | None:
+        looked.append(1)
+        return 10 * mib
+
+    begun = REQUEST + b"\x91\xdb\x00\xff\x00\x00"
+    reader = FrameReader(Limits(free_memory=free))
+    for _ in range(60):
+        assert reader.read(begun + b"x" * (SLICE - len(begun))) == []
+        begun = b""
+        if reader.fault is not None:
+            break
+    assert reader.fault is not None
+    assert reader.fault.msgid == 7
+    assert reader.fault.reason.startswith(f"a frame of more than {3 * mib} bytes, and {10 * mib} b")
+    assert len(looked) == 3
+    for known in (None, lambda: None):
+        reader = FrameReader(Limits(free_memory=known))
+        reader.read(REQUEST + b"\x91\xdb\x00\x50\x00\x00" + b"x" * 0x400000)
+        assert reader.fault is None
