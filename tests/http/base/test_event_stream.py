@@ -318,7 +318,7 @@ async def test_a_stream_begins_while_its_request_waits(
 
 @pytest.mark.parametrize(("path", "body"), [one[:2] for one in STREAMS])
 async def test_errors_before_and_after_the_begin_of_a_stream(
-    path: str, body: dict[str, Any], impatient: None
+    path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error of admission is a status. A later one is an event in the form of the API."""
     release = threading.Event()
@@ -332,9 +332,13 @@ async def test_errors_before_and_after_the_begin_of_a_stream(
         wrong = await http.post(path, json={**body, "stream": True, "temperature": -1})
         assert wrong.status_code == 400, wrong.text
         one = body | {"prompt": "Hi"} if "prompt" in body else body
+        monkeypatch.setattr(event_stream, "_PATIENCE", 0.01)
         async with http.stream("POST", path, json={**one, "stream": True}) as response:
             assert response.status_code == 200
+            monkeypatch.setattr(event_stream, "_PATIENCE", 20.0)
             try:
+                while not batcher.statistics().running:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
                 waiting = asyncio.ensure_future(batcher.generate("Hi", max_tokens=1))
                 while not batcher.statistics().queued:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
