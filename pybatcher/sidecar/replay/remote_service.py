@@ -32,10 +32,8 @@ from ...calls.composed.bounded import map_bounded
 from ...calls.questions import (
     AddPrefix,
     Describe,
-    EmbedTexts,
     ListPrefixes,
     RemovePrefix,
-    ScoreContinuations,
     Tokenize,
 )
 from ...calls.reply import Reply
@@ -156,10 +154,11 @@ class RemoteService(CallService):
         question = plain_fields(question)
         codec = codec_of(question)
         answer: T
-        if isinstance(question, (EmbedTexts, ScoreContinuations)):
-            parts = _parts_of(question)
+        listed = next((name for name in _LISTED if hasattr(question, name)), None)
+        if listed is not None:
+            parts = _parts_of(getattr(question, listed))
             if len(parts) > 1:
-                answer = await self._ask_in_parts(question, parts)
+                answer = await self._ask_in_parts(question, listed, parts)
                 return answer
         params = codec.write(question)
         if isinstance(question, AddPrefix):
@@ -194,24 +193,23 @@ class RemoteService(CallService):
         timeout = question.timeout if isinstance(question, CallOptions) else None
         return codec.answer_from_wire(await self._ask(codec.method, params, timeout))
 
-    async def _ask_in_parts(
-        self, question: EmbedTexts | ScoreContinuations, parts: list[range]
-    ) -> Any:
+    async def _ask_in_parts(self, question: Question[Any], name: str, parts: list[range]) -> Any:
         """Ask a long question by several short ones, and return all their answers in order.
 
-        Reading, writing and packing a question takes the event loop, and so delays all streams.
+        name: the field of the question that is divided. Reading, writing and packing a
+        question takes the event loop, and so delays all streams.
         """
         now = self.pending.clock()
-        deadline = _deadline(now, question.timeout)
-        name = _ITEMS[type(question)]
+        whole: Any = question
+        deadline = _deadline(now, whole.timeout)
         items = getattr(question, name)
 
         async def ask(part: range) -> Any:
-            timeout = question.timeout
+            timeout = whole.timeout
             if deadline is not None:
                 timeout = max(deadline - self.pending.clock(), _LEAST_TIMEOUT)
             given: Any = {name: items[part.start : part.stop], "timeout": timeout}
-            own = replace(question, **given)
+            own = replace(whole, **given)
             codec = codec_of(own)
             try:
                 return await self._ask_one(codec, own, codec.write(own))
@@ -365,9 +363,8 @@ def attach_and_watch(
     return detach_and_unwatch
 
 
-def _parts_of(question: EmbedTexts | ScoreContinuations) -> list[range]:
+def _parts_of(items: object) -> list[range]:
     """Return the places of the texts of a question, in parts that are read in milliseconds."""
-    items = getattr(question, _ITEMS[type(question)])
     parts = [range(0)]
     size = 0
     for i, item in enumerate(items if isinstance(items, (list, tuple)) else ()):
@@ -419,7 +416,8 @@ def plain_fields(question: Question[T]) -> Question[T]:
 
 
 _NO_ARRAYS = frozenset({int, str})
-_ITEMS: dict[type, str] = {EmbedTexts: "texts", ScoreContinuations: "continuations"}
+_LISTED = ("texts", "continuations")
+"""The fields of questions that are divided among several if they are long."""
 
 _SEQUENCES = frozenset({"prompt", "continuations", "texts", "prefix", "token_ids"})
 """The fields of questions that may be arrays, or lists of arrays."""
