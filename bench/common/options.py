@@ -65,8 +65,11 @@ def policies_from(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 
 def configs_of(options: Mapping[str, Any]) -> tuple[EngineConfig, SchedulerConfig]:
-    """Return the engine's and the scheduler's configuration of the options."""
-    engine, scheduler, *_ = split_options(dict(options))
+    """Return the engine's and the scheduler's configuration of the options.
+
+    Without an engine nothing resolves `n_parallel="auto"`, so it is 8 unless the options name it.
+    """
+    engine, scheduler, *_ = split_options({"n_parallel": 8, **options})
     return engine, scheduler
 
 

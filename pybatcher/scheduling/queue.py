@@ -166,4 +166,4 @@ def _tenant_of(request: Request) -> str:
 
 
 def _group_of(request: Request) -> str:
-    return f"{request.tenant}\n{request.namespace}"
+    return request.tenant + "\n" + request.namespace  # a TypeError unless both are texts

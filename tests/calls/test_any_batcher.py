@@ -23,7 +23,10 @@ from pybatcher.testing import fake_batcher
 _T = TypeVar("_T")
 
 CALLS = {
+    "act",
     "generate",
+    "map",
+    "trim",
     "stream",
     "chat",
     "stream_chat",

@@ -224,7 +224,8 @@ def test_chat_answers_line_by_line_and_knows_what_was_said(run: Run) -> None:
             messages.append({"role": "assistant", "content": answers[-1]})
         forgotten = batcher.chat(messages[2:3], max_tokens=16).text
     stdin = "\n".join([*questions, "", "/reset", questions[1]]).encode()
-    outcome = run("chat", "--system-prompt", "Be brief.", "--max-tokens", "16", stdin=stdin)
+    options = ["--system-prompt", "Be brief.", "--max-tokens", "16", "--temperature", "0"]
+    outcome = run("chat", *options, stdin=stdin)
     assert outcome == Outcome(0, "\n".join([*answers, forgotten, ""]), "")
 
 

@@ -107,8 +107,9 @@ def test_commands_save_and_load(run: Run, tmp_path: Path) -> None:
         *(ASKED["content"], f"/save {path}", "/reset", f"/load {path}", ASKED["content"]),
         *("/save", "/load /no/such/file", f"/save {tmp_path}", f"/save {path}"),
     ]
-    outcome = run(*CHAT, stdin="\n".join(asked).encode())
-    whole = run(*CHAT, stdin="\n".join([ASKED["content"]] * 2).encode())
+    greedy = [*CHAT, "--temperature", "0"]
+    outcome = run(*greedy, stdin="\n".join(asked).encode())
+    whole = run(*greedy, stdin="\n".join([ASKED["content"]] * 2).encode())
     assert (outcome.status, outcome.stdout) == (0, whole.stdout)
     told = outcome.stderr.splitlines()
     assert told[:2] == ["2 messages"] * 2

@@ -49,9 +49,10 @@ def test_several_continuations_are_told_apart(run: Run) -> None:
 
 def test_chat_answers_the_same_over_a_socket(run: Run, sidecar: Serving) -> None:
     stdin = b"Tell me a story about a fox.\nWho was it about?\n/reset\nWho was it about?\n"
-    outcome = run("chat", "--max-tokens", "16", stdin=stdin)
+    greedy = ["--max-tokens", "16", "--temperature", "0"]
+    outcome = run("chat", *greedy, stdin=stdin)
     assert outcome.status == 0
-    over = run("chat", "--socket", str(sidecar.socket), "--max-tokens", "16", stdin=stdin)
+    over = run("chat", "--socket", str(sidecar.socket), *greedy, stdin=stdin)
     assert over == outcome
 
 
@@ -72,7 +73,7 @@ def test_a_chat_outlives_the_sidecar(
 
     monkeypatch.setattr("builtins.input", typed)
     try:
-        outcome = run("chat", "--socket", str(running[0].socket))
+        outcome = run("chat", "--socket", str(running[0].socket), "--temperature", "0")
     finally:
         running[-1].process.terminate()
         running[-1].wait()

@@ -181,7 +181,7 @@ def searched(
     monkeypatch.setattr(
         driver.engine._model,
         "draw",
-        lambda tokens, sampling: SampledToken(
+        lambda tokens, sampling, chosen: SampledToken(
             tokens[-5] if len(tokens) >= circle_from else 1000 + len(tokens)
         ),
     )

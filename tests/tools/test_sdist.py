@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 NEEDED = {
     *("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml"),
+    "pybatcher/http/page/files/vendor/LICENSES.txt",
     *("cmake/wheels.cmake", "csrc/base/a.cc", "pybatcher/__init__.py", "pybatcher/http/page/a.js"),
 }
 OTHERS = {

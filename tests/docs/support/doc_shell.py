@@ -65,10 +65,17 @@ def check_line(words: Words, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _pybatcher(words: Words, context: Context) -> None:
-    """Run the command. `serve` stops where its server would start; `top` ends after a moment."""
+    """Run the command. `serve` stops where its server would start; `top` ends after a moment.
+
+    `top` of a URL, where neither a server nor a key file is, ends with the error of that.
+    """
     context.monkeypatch.setattr("pybatcher.cli.serve._run", lambda *_: 0)
     end = ["--seconds", "0.1"] if words[:1] == ["top"] else []
     outcome = context.run(*words, *end, stdin=context.stdin)
+    if words[:1] == ["top"] and any("://" in word for word in words):
+        errors = ("error: there is no live feed at", "error: cannot read api_key_file")
+        assert outcome.stderr.startswith(errors), outcome.stderr
+        return
     assert (outcome.status, outcome.stderr) == (0, ""), outcome.stderr
 
 

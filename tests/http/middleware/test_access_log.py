@@ -205,7 +205,10 @@ async def test_the_id_of_a_client_is_taken_if_it_is_short_and_printable(
     assert is_taken or told.startswith(b"req-")
 
 
-async def test_without_a_reader_nothing_is_counted(batcher: Batcher) -> None:
+async def test_without_a_reader_nothing_is_counted(
+    batcher: Batcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "pybatcher.access")
     seen: list[Any] = []
 
     async def inner(scope: Any, receive: Any, send: Any) -> None:

@@ -44,10 +44,10 @@ async def test_a_prefix_that_cannot_be_computed_is_told_to_who_waits_for_it(name
     method = getattr(engine, name)
     broken = True
 
-    def fails(*args: object) -> object:
+    def fails(*args: object, **options: object) -> object:
         if broken:
             raise OSError("no room for a prefix")
-        return method(*args)
+        return method(*args, **options)
 
     setattr(engine, name, fails)
     async with fake_batcher(engine, max_restarts=0, max_prefixes=2) as batcher:

@@ -33,6 +33,9 @@ class FrontDouble:
     async def ask(self, question: object) -> Health:
         return Health("ready", "requests are served")
 
+    def attach(self, handler: object) -> None:
+        """Report nothing to it."""
+
 
 async def test_who_may_come_in_no_more_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
