@@ -149,8 +149,8 @@ def test_the_model_may_come_first(run: Run) -> None:
     assert "3 words are given" in run("generate", "Once", "upon", "a").stderr
     assert "two models are given" in run("generate", "a", prompt, "--model", "b").stderr
     asked = b"Hello!\n"
-    talked = run("chat", "--max-tokens", "4", stdin=asked)
-    assert run("chat", model, "--max-tokens", "4", stdin=asked) == talked
+    talked = run("chat", "--max-tokens", "4", "--temperature", "0", stdin=asked)
+    assert run("chat", model, "--max-tokens", "4", "--temperature", "0", stdin=asked) == talked
     assert "tiny" in run("info", model).stdout
     for command in ("info", "chat", "demo"):
         assert "'/no/model'" in run(command, "/no/model").stderr
@@ -231,7 +231,7 @@ def test_chat_answers_line_by_line_and_knows_what_was_said(run: Run) -> None:
 
 def test_chat_goes_on_after_a_message_that_is_too_long(run: Run) -> None:
     long, short = "fox " * 500, "What is 2 plus 3?"
-    arguments = ["chat", "--n-ctx", "128", "--max-tokens", "8"]
+    arguments = ["chat", "--n-ctx", "128", "--max-tokens", "8", "--temperature", "0"]
     outcome = run(*arguments, stdin=f"{long}\n{short}\n".encode())
     assert outcome.status == 0
     assert outcome.stderr.count("error: ") == 1

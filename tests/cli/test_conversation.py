@@ -15,7 +15,7 @@ from pybatcher.cli.conversation import Conversation
 
 ASKED = {"role": "user", "content": "What is 2 plus 3?"}
 ANSWER = {"role": "assistant", "content": "5 \u00e4"}
-CHAT = ["chat", "--max-tokens", "8"]
+CHAT = ["chat", "--max-tokens", "8", "--temperature", "0"]
 
 
 def test_a_file_has_the_whole_conversation(tmp_path: Path) -> None:
@@ -107,9 +107,8 @@ def test_commands_save_and_load(run: Run, tmp_path: Path) -> None:
         *(ASKED["content"], f"/save {path}", "/reset", f"/load {path}", ASKED["content"]),
         *("/save", "/load /no/such/file", f"/save {tmp_path}", f"/save {path}"),
     ]
-    greedy = [*CHAT, "--temperature", "0"]
-    outcome = run(*greedy, stdin="\n".join(asked).encode())
-    whole = run(*greedy, stdin="\n".join([ASKED["content"]] * 2).encode())
+    outcome = run(*CHAT, stdin="\n".join(asked).encode())
+    whole = run(*CHAT, stdin="\n".join([ASKED["content"]] * 2).encode())
     assert (outcome.status, outcome.stdout) == (0, whole.stdout)
     told = outcome.stderr.splitlines()
     assert told[:2] == ["2 messages"] * 2
