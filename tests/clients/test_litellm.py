@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from client_programs import Server, run_python, unit
 
-from pybatcher import Batcher
+from pybatcher import Batcher, SamplingParams
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def said(shipped: Server, tmp_path_factory: pytest.TempPathFactory) -> Any:
 async def test_every_api_says_what_the_batcher_says(said: Any, batcher: Batcher) -> None:
     options: Any = {"temperature": 1.0, "seed": 7, "max_tokens": 24}
     messages = [{"role": "user", "content": "Once upon a time"}]
-    made = await batcher.chat(messages, **options)
+    made = await batcher.chat(messages, SamplingParams.for_chat(seed=7, max_tokens=24))
     assert said["whole"] == said["streamed"] == made.text
     assert said["of_vllm"] == said["response"] == made.text
     assert said["usage"] == [made.usage.prompt_tokens, made.usage.completion_tokens]
