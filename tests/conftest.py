@@ -58,10 +58,10 @@ def _device() -> Iterator[None]:
 
     load = Engine.from_loaded
 
-    def on_device(model: Any, config: Any, progress: Any = None) -> Engine:
+    def on_device(model: Any, config: Any, *others: Any, **named: Any) -> Engine:
         if config.device == "auto":
             config = dataclasses.replace(config, device=device)
-        return load(model, config, progress)
+        return load(model, config, *others, **named)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Engine, "from_loaded", on_device)
