@@ -29,7 +29,7 @@ _MOST_COUNTED = 2**18  # tokens of a text in `tokenize`, which the answer has
 _MOST_MESSAGES = 2**16
 _MOST_GROWN = 2**20  # characters that a normalizer makes of a short text
 _MOST_GROWTH = 8  # times that a long text is as long after a normalizer
-_MOST_IDS = 2**26  # characters of one `detokenize`
+_MOST_DECODED = 2**26  # characters of one `detokenize`
 _MESSAGES = 'a list of at least one {"role": ..., "content": ...}'
 
 
@@ -306,9 +306,9 @@ class PromptReader:
     def _checked_ids(self, lists: Sequence[tuple[int, ...]]) -> Sequence[tuple[int, ...]]:
         """Return the lists. Raises RequestTooLongError if there may be too much text in them."""
         n_characters = sum(map(self._tokenizer.decoded_length, lists))
-        if n_characters > _MOST_IDS:
+        if n_characters > _MOST_DECODED:
             raise RequestTooLongError(
-                f"token_ids may be a text of {n_characters} characters; {_MOST_IDS} can be "
+                f"token_ids may be a text of {n_characters} characters; {_MOST_DECODED} can be "
                 "read at once: divide the ids among several calls",
                 field="token_ids",
             )
