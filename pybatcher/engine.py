@@ -391,7 +391,6 @@ def _arguments(
     kv_dtype = config.kv_dtype
     if kv_dtype == "auto":
         kv_dtype = "f32" if dtype == "f32" else "bf16"
-    n_parallel = MOST_AUTO_PARALLEL if config.n_parallel == "auto" else config.n_parallel
     arguments = {
         "config": asdict(model.config),
         "tensors": tensors,
@@ -399,7 +398,7 @@ def _arguments(
         "kv_dtype": kv_dtype,
         "device": "cpu" if config.device == "auto" else config.device,
         "n_ctx": config.n_ctx,
-        "n_parallel": n_parallel + n_prefixes,
+        "n_parallel": config.most_parallel + n_prefixes,
         "n_ubatch": config.n_ubatch,
         "block_size": _block_size(model, config),
         "native": native,

@@ -82,20 +82,21 @@ def _chat_facts(model: LoadedModel, own_template: str | None) -> dict[str, str]:
 
     own_template: the option `chat_template`.
     """
-    parts = model.tokenizer
+    parts = model.tokenizer.with_template(own_template)
     if not model.generates:
         return {"use": "embeds texts; it cannot generate"}
-    source, tool_source = parts.chat_template, parts.tool_template
-    if own_template is not None:
-        source, tool_source = own_template, None
-    template = ChatTemplate(source, special_tokens=parts.special_tokens, tool_source=tool_source)
-    if source is None:
+    template = ChatTemplate(
+        parts.chat_template,
+        special_tokens=parts.special_tokens,
+        tool_source=parts.tool_template,
+    )
+    if template.source is None:
         return {"chat template": "none: it continues texts, and takes no messages"}
     switches = template.thinking_variables()
     thinks = "</think>" in template.text or "<|channel|>analysis" in template.text
     no_tools = "no: the chat template ignores them, and the system message describes them"
     return {
-        "chat template": f"yes, {len(source):,} characters",
+        "chat template": f"yes, {len(template.source):,} characters",
         "tools": "yes" if template.takes_tools() else no_tools,
         "thinking": f"yes, {', '.join(switches)}" if switches else "yes" if thinks else "no",
         "images": "no",

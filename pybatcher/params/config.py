@@ -128,6 +128,11 @@ class EngineConfig:
             _set(self, "chat_template", read_chat_template(self.chat_template))
 
     @property
+    def most_parallel(self) -> int:
+        """`n_parallel`, or the largest that "auto" chooses."""
+        return MOST_AUTO_PARALLEL if self.n_parallel == "auto" else self.n_parallel
+
+    @property
     def template_source(self) -> str | None:
         """The Jinja source of `chat_template`, whose file was read on construction."""
         return None if self.chat_template is None else str(self.chat_template)

@@ -129,6 +129,7 @@ _OF_CALLS: Mapping[str, str] = {
     "top_logprobs": "logprobs",
 }
 _ADDRESS = "--http HOST:PORT sets the address of the server"
+_FORMAT = "--json-schema takes a JSON schema, and --json-object asks for any object"
 _WHOLE = "the model's own files and memory decide it; leave it out"
 _OF_COMMANDS: Mapping[str, str] = {
     "--alias": "--served-model-name",
@@ -136,7 +137,7 @@ _OF_COMMANDS: Mapping[str, str] = {
     "--chat-template-file": "--chat-template",
     "--do-sample": "--temperature 0 takes the likeliest token, and a higher one samples",
     "--flash-attn": _WHOLE,
-    "--format": "--json-schema takes a JSON schema, and --json-object asks for any object",
+    "--format": _FORMAT,
     "--gpu": "--device",
     "--grammar-file": "--grammar",
     "--hf-repo": "--model",
@@ -155,7 +156,7 @@ _OF_COMMANDS: Mapping[str, str] = {
     "--predict": "--max-tokens",
     "--prompt": "the prompt is the last argument",
     "--repo-id": "--model",
-    "--response-format": "--json-schema takes a JSON schema, and --json-object asks for any object",
+    "--response-format": _FORMAT,
     "--stream": "the output is always streamed; leave it out",
     "--system": "--system-prompt",
     "-a": "--served-model-name",

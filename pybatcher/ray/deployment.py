@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..errors.checks import OPTION, short
 from ..errors.distribution import install_extra
 from ..params.batcher_options import BatcherOptions
-from ..params.config import MOST_AUTO_PARALLEL, check_path, split_options
+from ..params.config import check_path, split_options
 from .handle_replicas import HandleReplicas
 from .ranking import IMBALANCE
 from .replicas import AHEAD
@@ -80,7 +80,6 @@ def deployment(
         # other replicas on the machine have their own threads
         options["n_threads"] = max(1, int(num_cpus))
     engine, *_ = split_options({k: v for k, v in options.items() if k != "system_prompt"})
-    n_parallel = MOST_AUTO_PARALLEL if engine.n_parallel == "auto" else engine.n_parallel
     router = RequestRouterConfig(
         request_router_class="pybatcher.ray.request_router.PrefixRouter",
         request_router_kwargs={
@@ -95,7 +94,7 @@ def deployment(
         ServedReplica,
         name=f"{name}-replica" if http else name,
         ray_actor_options={"num_cpus": num_cpus, "num_gpus": num_gpus},
-        max_ongoing_requests=AHEAD * n_parallel + _SPARE,
+        max_ongoing_requests=AHEAD * engine.most_parallel + _SPARE,
         request_router_config=router,
         **_scale(num_replicas, autoscaling),
         **of_all,

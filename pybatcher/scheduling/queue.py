@@ -82,11 +82,12 @@ class WaitingQueue:
     def check_room(self, n_new: int, tenant: str = "") -> None:
         """Raise QueueFullError if a newcomer with `n_new` tokens would exceed a limit.
 
-        tenant: that of the newcomer, without further lines.
+        tenant: that of the newcomer, as `Request.tenant`.
         One request of any length may wait in an empty queue. A tenant without a waiting request
         may exceed the limits that others have used up, as long as no more than twice
         `max_requests` wait.
         """
+        tenant = tenant.partition("\n")[0]
         n_requests = len(self._waiting) - len(self._again) + 1
         n_tokens = self._tokens + n_new
         if tenant and not self._turns.has(tenant) and n_requests <= 2 * self._max_requests:

@@ -65,7 +65,7 @@ class RequestTable:
                 field="request_id",
             )
         n_tokens = len(request.prompt) + len(request.output)
-        self.waiting.check_room(n_tokens, request.tenant.partition("\n")[0])
+        self.waiting.check_room(n_tokens, request.tenant)
         live = LiveRequest(
             request=request,
             submitted=now,

@@ -123,22 +123,19 @@ def _from_loaded(
     from ..engine import Engine
     from ..loading.tokenizers.growth import growth_of
 
-    parts = model.tokenizer
+    parts = model.tokenizer.with_template(config.template_source)
     tokenizer = Tokenizer(
         parts.backend,
         bos_token_id=parts.bos_token_id,
         eos_token_ids=parts.eos_token_ids,
         growth=None if parts.backend is None else growth_of(parts.backend),
     )
-    sources = (parts.chat_template, parts.tool_template)
-    if config.template_source is not None:
-        sources = (config.template_source, None)
-    text = "\n".join(filter(None, sources))
+    text = "\n".join(filter(None, (parts.chat_template, parts.tool_template)))
     format = format_of(text, model.config.architecture, parts.response_template)
     template = ChatTemplate(
-        sources[0],
+        parts.chat_template,
         special_tokens=parts.special_tokens,
-        tool_source=sources[1],
+        tool_source=parts.tool_template,
         default_tools=DefaultTools(format),
     )
     if config.template_source is not None:

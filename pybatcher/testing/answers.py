@@ -26,6 +26,7 @@ from ..text.output import (
     schemas_of,
     write_response,
 )
+from ..text.plain_values import is_unicode
 from .chosen_tokens import ScriptedTokens, ValidTokens
 
 __all__ = ["Answer", "AnsweringReader", "Answers", "FakeAnswerError"]
@@ -262,8 +263,7 @@ class AnsweringReader(CallReader):
 def _checked(answer: object, where: str, error: type[PybatcherError]) -> Answer:
     text = plain_text(answer)
     if text is not None:
-        fault = "" if text.isprintable() or _is_unicode(text) else "with a lone surrogate"
-        if not fault:
+        if is_unicode(text):
             return text
     elif isinstance(answer, Mapping):
         content, calls = answer.get("content"), answer.get("tool_calls")
@@ -279,14 +279,6 @@ def _checked(answer: object, where: str, error: type[PybatcherError]) -> Answer:
         "assistant's message with content, reasoning_content and tool_calls",
         field="answers",
     )
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _in_one_layout(text: str) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 from ..errors import EngineError, InvalidRequestError
 from ..params import SamplingParams
-from ..params.config import MOST_AUTO_PARALLEL, EngineConfig
+from ..params.config import EngineConfig
 from ..scheduling.plan import Pooling, SampledToken, StepEntry, StepPlan, StepResult, TopLogprobs
 from .chosen_tokens import NextToken
 from .fake_kv import FakeKv
@@ -89,8 +89,8 @@ class FakeEngine:
         """
         given = {name: getattr(config, name) for name in ("n_ctx", "block_size")}
         sizes = {name: value for name, value in given.items() if value != "auto"}
-        n_parallel = MOST_AUTO_PARALLEL if config.n_parallel == "auto" else config.n_parallel
-        return cls(n_parallel=n_parallel + n_prefixes, vocab_size=vocab_size, **sizes)
+        n_parallel = config.most_parallel + n_prefixes
+        return cls(n_parallel=n_parallel, vocab_size=vocab_size, **sizes)
 
     # -- sequences --------------------------------------------------------------------------
 

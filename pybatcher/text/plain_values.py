@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from ..errors import InvalidRequestError
 from ..errors.checks import REQUEST, plain_float, plain_int, plain_text, short, type_name
 
-__all__ = ["PlainReader", "plain_json"]
+__all__ = ["PlainReader", "is_unicode", "plain_json"]
 
 _MAX_DEPTH = 32
 _MAX_BITS = 4096  # bits of a whole number; Python refuses to write numbers of thousands of digits
@@ -42,7 +42,7 @@ class PlainReader:
         plain = {}
         for key, one in value.items():
             name = plain_text(key)
-            if name is None or not _is_unicode(name):
+            if name is None or not is_unicode(name):
                 raise InvalidRequestError(
                     f"{where} is {type_name(value)} with the field {short(key)}; "
                     "field names must be texts of valid Unicode",
@@ -95,7 +95,7 @@ class PlainReader:
             reader = reader._within
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
     """Return whether a text has no lone surrogate."""
     try:
         text.encode()

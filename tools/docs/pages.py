@@ -20,6 +20,7 @@ __all__ = [
     "linked_files",
     "navigation",
     "page_of",
+    "reference_file",
     "rewritten",
     "with_names",
     "write_pages",

@@ -26,6 +26,8 @@ import pybatcher.web
 from pybatcher.calls import options as call_options
 from pybatcher.params import batcher_options
 
+from .pages import reference_file
+
 __all__ = ["reference_pages"]
 
 # Pages of names of `pybatcher`, in their order. Names that no pattern takes are on the last page.
@@ -187,15 +189,11 @@ def _signature(name: str, function: Callable[..., Any]) -> str:
         line = f"{prefix}{name}(\n    " + ",\n    ".join(arguments) + f",\n){result}"
     keywords = re.findall(r"Unpack\[(\w+)\]", line)
     more = "".join(
-        f"\n\nThe options are [{kind}]({_file_of(_KEYWORDS)}#{kind.lower()})."
+        f"\n\nThe options are [{kind}]({reference_file(_KEYWORDS)}#{kind.lower()})."
         for kind in keywords
         if kind in _KINDS
     )
     return f"```python\n{line}\n```{more}"
-
-
-def _file_of(title: str) -> str:
-    return title.lower().replace(" ", "-") + ".md"
 
 
 def _default(field: dataclasses.Field[Any]) -> str:

@@ -307,7 +307,7 @@ class ResultStream(AsyncIterator[MapResult[Item, T]]):
         self._loop = loop
         self._is_read = True
         try:
-            has_more = self._work.begin_more(_at_once)
+            has_more = self._work.begin_more(_now)
             result = await self._work.running.next() if has_more else None
             if result is None:
                 raise StopAsyncIteration
@@ -336,5 +336,5 @@ class ResultStream(AsyncIterator[MapResult[Item, T]]):
         await self.aclose()
 
 
-def _at_once(function: Callable[[], None]) -> None:
+def _now(function: Callable[[], None]) -> None:
     function()

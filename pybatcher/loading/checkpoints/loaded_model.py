@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,12 @@ class TokenizerParts:
     response_template: Mapping[str, Any] | None = None
     tool_template: str | None = None
     sampling: Mapping[str, float] = field(default_factory=dict)
+
+    def with_template(self, source: str | None) -> TokenizerParts:
+        """Return the parts with another chat template, also for tools; None: these parts."""
+        if source is None:
+            return self
+        return replace(self, chat_template=source, tool_template=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -310,16 +310,20 @@ class ServerSession(asyncio.Protocol):
             why = f"id {short(request.id)} is in flight on this connection; choose another"
             self._refuse(request.msgid, request.method, plain_error("duplicate_id", why))
             return False
-        if self._logs_access and ACCESS_LOGGER.isEnabledFor(logging.INFO):
-            request.counts = CallCounts()
+        request.counts = self._new_counts()
         self._in_flight[request.id] = request
         return True
 
     def _refuse(self, msgid: int, method: str, error: dict[str, Any]) -> None:
         """Send the Response of a request that does not begin."""
         self._protocol.fail(msgid, error)
-        if self._logs_access and ACCESS_LOGGER.isEnabledFor(logging.INFO):
-            self._log_access(method, msgid, CallCounts(), error)
+        if (counts := self._new_counts()) is not None:
+            self._log_access(method, msgid, counts, error)
+
+    def _new_counts(self) -> CallCounts | None:
+        """Return the counts of a call that begins; None: the call is not logged."""
+        is_logged = self._logs_access and ACCESS_LOGGER.isEnabledFor(logging.INFO)
+        return CallCounts() if is_logged else None
 
     def _log_access(
         self,
