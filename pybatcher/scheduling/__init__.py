@@ -13,6 +13,7 @@ from .events import (
     SchedulerEvent,
     own_copy,
 )
+from .images import FIRST_IMAGE_ID, LAST_IMAGE_ID, PlacedTile, PromptImages
 from .kv_allocator import WAY_OUT_FOR_ENCODERS, KvAllocator, way_out
 from .plan import Pooling, SampledToken, StepEntry, StepPlan, StepResult
 from .prefix import SharedPrefix, common_length
@@ -21,6 +22,8 @@ from .scheduler import Scheduler
 from .statistics import SchedulerStatistics
 
 __all__ = [
+    "FIRST_IMAGE_ID",
+    "LAST_IMAGE_ID",
     "WAY_OUT_FOR_ENCODERS",
     "Admitted",
     "Answered",
@@ -28,8 +31,10 @@ __all__ = [
     "Failed",
     "Generated",
     "KvAllocator",
+    "PlacedTile",
     "Pooling",
     "Preempted",
+    "PromptImages",
     "Request",
     "Resumed",
     "SampledToken",

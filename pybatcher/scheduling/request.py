@@ -8,6 +8,7 @@ from typing import Literal
 
 from ..params import SamplingParams
 from .drafter import Drafter
+from .images import PromptImages
 from .plan import Pooling, TokenMatcher, TopLogprobs
 from .prefix import SharedPrefix
 
@@ -39,6 +40,7 @@ class Request:
     matcher: the state of a structured output at the end of `output`; None: any text. It belongs to
         this request and follows the sampled tokens.
     where: the name of the prompt in errors.
+    images: the images of the prompt, whose tokens have ids from `FIRST_IMAGE_ID` on; None without.
     """
 
     request_id: int
@@ -58,6 +60,12 @@ class Request:
     n_top: int = 0
     takes_whole: bool = False
     where: str = "prompt"
+    images: PromptImages | None = None
+
+    @property
+    def plain_prompt(self) -> tuple[int, ...]:
+        """The prompt in tokens of the vocabulary: image ids are the model's image token."""
+        return self.prompt if self.images is None else self.images.plain(self.prompt)
 
     @property
     def samples(self) -> bool:
