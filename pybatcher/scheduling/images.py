@@ -18,17 +18,27 @@ LAST_IMAGE_ID = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class PlacedTile:
-    """A tile of an image at its place in a prompt.
+    """A run of consecutive tokens in a prompt that belong to one tile of an image.
+
+    Most tiles have one run. A model that writes other tokens between the rows of an image has a run
+    for each row.
 
     start: index of its first token in the prompt. n_tokens: the number of its tokens, which have
     the ids from `first_id` to `first_id + n_tokens - 1`. Equal ids mean equal contents.
-    tile: the `Tile` that the vision tower computes, with `n_tokens` rows.
+    tile: the `Tile` that the vision tower computes. offset: number of the tile's tokens in the runs
+    before this one.
     """
 
     start: int
     n_tokens: int
     first_id: int
     tile: Any
+    offset: int = 0
+
+    @property
+    def tile_id(self) -> int:
+        """The id of the tile's first token, the same for all runs of the tile."""
+        return self.first_id - self.offset
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -80,6 +80,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        stand_ins: Mapping[str, str] | None = None,
         goes_on: Callable[[], bool] | None = None,
     ) -> str:
         """Return the prompt's text, special tokens included: encode it without adding any.
@@ -91,11 +92,15 @@ class ChatTemplate:
             mappings, which most templates expect; for a template that expects texts, mappings
             become JSON texts. A text that is no JSON object is passed unchanged. Reasoning may be
             in `reasoning_content`, `reasoning` or `thinking`. Text parts are joined as the template
-            joins them, or by a line feed if it takes only texts.
+            joins them, or by a line feed if it takes only texts. A message with a part
+            {"type": "image"} keeps its parts; if the template ignores contents that are texts, so
+            does every message.
         add_generation_prompt: end with the header of the assistant's turn.
         tools: functions that the model may call: [{"type": "function", "function": {...}}, ...].
             If the template ignores them, `default_tools` describes them in the system message.
         variables: further variables of the template, such as enable_thinking or reasoning_effort.
+        stand_ins: texts that replace others in messages and tools, but not in the template's own
+            texts, so that the two can be told apart in the result.
         goes_on: called every few milliseconds; False ends the rendering with a
             RenderingAbandonedError.
 
@@ -110,6 +115,7 @@ class ChatTemplate:
                 add_generation_prompt=add_generation_prompt,
                 tools=described,
                 variables=variables,
+                stand_ins=stand_ins,
                 goes_on=goes_on,
             )
         if self.source is None:
@@ -134,6 +140,10 @@ class ChatTemplate:
                 plain, described, in_system=self._uses_of(sandbox).system
             )
             described = None
+        if not self._uses_of(sandbox).text_contents:
+            plain = list(map(_in_parts, plain))
+        if stand_ins:
+            plain, described = _replaced(plain, stand_ins), _replaced(described, stand_ins)
         values = {
             **given,
             "messages": plain,
@@ -183,6 +193,18 @@ class ChatTemplate:
             return self.source is not None and self._uses_of(self._compiled(self.source)).tools
         except ModelFormatError:
             return True
+
+    def takes_images(self, placeholder: str) -> bool:
+        """Return whether the template writes `placeholder` for an image.
+
+        False for a template that is broken.
+        """
+        try:
+            return self.source is not None and self._uses_of(self._compiled(self.source)).images(
+                placeholder
+            )
+        except ModelFormatError:
+            return False
 
     def thinking_variables(self) -> tuple[str, ...]:
         """Return the variables that switch reasoning: enable_thinking, reasoning_effort."""
@@ -370,6 +392,27 @@ def _has_parts(messages: object) -> bool:
         return False
     contents = (one.get("content") for one in messages if isinstance(one, dict))
     return any(isinstance(one, (list, tuple)) and len(one) > 1 for one in contents)
+
+
+def _in_parts(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message whose content is a list of parts."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return message
+    return {**message, "content": [{"type": "text", "text": content or ""}]}
+
+
+def _replaced(value: Any, texts: Mapping[str, str]) -> Any:
+    """Return plain data in which texts are replaced, also inside others."""
+    if isinstance(value, str):
+        for text, other in texts.items():
+            value = value.replace(text, other)
+        return value
+    if isinstance(value, list):
+        return [_replaced(one, texts) for one in value]
+    if isinstance(value, dict):
+        return {key: _replaced(one, texts) for key, one in value.items()}
+    return value
 
 
 def _is_of_tools(message: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ..errors import InvalidRequestError
 from ..errors.checks import REQUEST, type_name
+from .chat_images import IMAGE_PART
 from .partial_json import cut_object
 from .plain_values import PlainReader, plain_json
 
@@ -39,7 +40,8 @@ def read_messages(
     arguments: the form to convert arguments of calls to. A JSON text that was cut, as a call that
         `max_tokens` cut has it, becomes a mapping of its complete members. Another text that is no
         JSON object is unchanged.
-    joins: how text parts of a message become one text, by role; in other roles by a line feed.
+    joins: how text parts of a message become one text, by role; in other roles by a line feed. A
+        message with an image part keeps its parts.
 
     Raises InvalidRequestError, which names the field.
     """
@@ -93,9 +95,11 @@ class _MessageReader:
         is_assistant = message["role"] == "assistant"
         content = message.get("content", None if is_assistant else "")
         if isinstance(content, list):
-            for part, item in enumerate(content):
-                _check_part(item, f"{where}.content[{part}]")
-            texts = [item["text"] for item in content]
+            parts = [_part(item, f"{where}.content[{i}]") for i, item in enumerate(content)]
+            if IMAGE_PART in parts:
+                message["content"] = parts
+                return
+            texts = [part["text"] for part in parts]
             if len(texts) > 1:
                 between, strips = self._joins.get(message["role"], ("\n", False))
                 texts = [between.join(one.strip() if strips else one for one in texts)]
@@ -105,7 +109,7 @@ class _MessageReader:
         elif not isinstance(content, str):
             raise InvalidRequestError(
                 f"{where}.content is {type_name(content)}; it must be a text or a list of text "
-                "parts",
+                "parts and images",
                 field=f"{where}.content",
             )
 
@@ -167,12 +171,16 @@ class _MessageReader:
         return json.dumps(arguments, ensure_ascii=False)
 
 
-def _check_part(part: object, where: str) -> None:
-    if not isinstance(part, dict) or part.get("type") != "text":
-        found = part.get("type") if isinstance(part, dict) else type_name(part)
-        raise REQUEST.bad(where, found, "of type 'text'")
+def _part(part: object, where: str) -> dict[str, Any]:
+    """Return a content part as templates see it: without fields that they do not know."""
+    kind = part.get("type") if isinstance(part, dict) else type_name(part)
+    if not isinstance(part, dict) or kind not in ("text", "image"):
+        raise REQUEST.bad(where, kind, "of type 'text' or 'image'")
+    if kind == "image":
+        return IMAGE_PART
     if not isinstance(part.get("text"), str):
         raise REQUEST.bad(f"{where}.text", part.get("text"), "a text")
+    return {"type": "text", "text": part["text"]}
 
 
 def _json_object(text: str) -> dict[Any, Any] | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from .chat_images import IMAGE_PART
 from .message_forms import PROBE_TOOLS, Render, rendered
 
 __all__ = ["THINKING_VARIABLES", "TemplateUses"]
@@ -59,6 +60,23 @@ class TemplateUses:
         if shown is None:
             return rendered(self._render, {"messages": _CHATS[0], "tools": None}) is None
         return _KEY in shown
+
+    @cached_property
+    def text_contents(self) -> bool:
+        """True if the template shows a content that is a text; False if only in a list of parts."""
+        if not self._names("type"):
+            return True
+        for content, shows in ((_KEY, True), ([{"type": "text", "text": _KEY}], False)):
+            chat = [{"role": "user", "content": content}]
+            if _KEY in (rendered(self._render, {"messages": chat, "tools": None}) or ""):
+                return shows
+        return True
+
+    def images(self, placeholder: str) -> bool:
+        """Return whether the template writes `placeholder` for an image of the user."""
+        parts = [IMAGE_PART, {"type": "text", "text": "question"}]
+        chat = [{"role": "user", "content": parts}]
+        return placeholder in (rendered(self._render, {"messages": chat, "tools": None}) or "")
 
     @cached_property
     def tool_turns(self) -> bool:

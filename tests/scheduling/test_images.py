@@ -18,3 +18,9 @@ def test_the_plain_prompt_has_the_image_token_of_the_model() -> None:
 def test_a_prompt_without_images_is_plain() -> None:
     request = Request(request_id=1, prompt=(1, 2))
     assert request.plain_prompt is request.prompt
+
+
+def test_all_runs_of_a_tile_name_its_first_token() -> None:
+    first = FIRST_IMAGE_ID
+    runs = [PlacedTile(1, 2, first, None), PlacedTile(4, 2, first + 2, None, 2)]
+    assert [run.tile_id for run in runs] == [first, first]

@@ -114,3 +114,17 @@ def test_each_use_is_found_once() -> None:
     assert len(rendered) == first
     assert not uses.takes("reasoning_effort")
     assert len(rendered) == first
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (CHAT, True),
+        (CHAT + "{{ type }}", True),
+        ("{% for p in messages[0].content %}{{ p['text'] }}{% endfor %}", True),
+        ("{% for p in messages[0].content %}{{ p['type'] }}{{ p['text'] }}{% endfor %}", False),
+        ("{{ raise_exception('never') }}{{ type }}", True),
+    ],
+)
+def test_contents_that_are_texts(source: str, expected: bool) -> None:
+    assert uses_of(source).text_contents is expected

@@ -50,19 +50,19 @@ class DefaultTools:
     ) -> list[dict[str, Any]]:
         """Return messages with a description of the tools.
 
-        messages: contents are texts. tools: as in `ChatTemplate.render`.
+        messages: contents are texts, or lists of parts. tools: as in `ChatTemplate.render`.
         in_system: put it at the end of the system message, which is added if there is none; False:
             at the beginning of the first message of the user.
         """
         section = self._section(tools)
         if in_system:
             head = messages[0] if messages and messages[0]["role"] == "system" else None
-            before = f"{head['content']}\n\n" if head is not None and head["content"] else ""
-            system = {**(head or {"role": "system"}), "content": before + section}
+            before = [head["content"], "\n\n"] if head is not None and head["content"] else []
+            system = {**(head or {"role": "system"}), "content": _joined(*before, section)}
             return [system, *messages[0 if head is None else 1 :]]
         for index, message in enumerate(messages):
             if message["role"] == "user":
-                told = {**message, "content": f"{section}\n\n{message['content']}"}
+                told = {**message, "content": _joined(section, "\n\n", message["content"])}
                 return [*messages[:index], told, *messages[index + 1 :]]
         return [{"role": "user", "content": section}, *messages]
 
@@ -70,7 +70,7 @@ class DefaultTools:
         """Return messages with the calls of assistants and the results of tools as texts.
 
         Results become a message of the user. A message of the user that follows joins it, since
-        many templates refuse two in a row. messages: contents are texts or None.
+        many templates refuse two in a row. messages: contents are texts, lists of parts or None.
         """
         made: list[dict[str, Any]] = []
         after_result = False
@@ -78,13 +78,13 @@ class DefaultTools:
             role = message["role"]
             content = message.get("content") or ""
             if role == "tool":
-                text = f"{_OPEN}\n{content}\n{_CLOSE}"
+                result = _joined(f"{_OPEN}\n", content, f"\n{_CLOSE}")
                 if after_result:
-                    made[-1]["content"] += f"\n{text}"
+                    made[-1]["content"] = _joined(made[-1]["content"], "\n", result)
                 else:
-                    made.append({"role": "user", "content": text})
+                    made.append({"role": "user", "content": result})
             elif role == "user" and after_result:
-                made[-1]["content"] += f"\n\n{content}"
+                made[-1]["content"] = _joined(made[-1]["content"], "\n\n", content)
             elif calls := message.get("tool_calls"):
                 functions = [call.get("function", call) for call in calls]
                 text = write_calls(
@@ -106,6 +106,18 @@ class DefaultTools:
             example=write_calls(self._format, [_EXAMPLE]),
             results=_RESULTS,
         )
+
+
+def _joined(*contents: str | list[Any]) -> str | list[Any]:
+    """Return one content with all of these: a text, or parts if one of them has parts."""
+    parts: list[Any] = []
+    for content in contents:
+        for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+            if parts and part["type"] == parts[-1]["type"] == "text":
+                parts[-1] = {**part, "text": parts[-1]["text"] + part["text"]}
+            else:
+                parts.append(part)
+    return parts if len(parts) != 1 or parts[0]["type"] != "text" else parts[0]["text"]
 
 
 def write_calls(format: ResponseFormat, calls: Sequence[Call]) -> str:

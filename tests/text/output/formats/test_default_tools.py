@@ -164,3 +164,31 @@ def test_calls_and_results_become_turns_that_alternate() -> None:
         {"role": "assistant", "content": "Done."},
         USER,
     ]
+
+
+IMAGE = {"type": "image"}
+
+
+@pytest.mark.parametrize("in_system", [True, False])
+def test_the_section_is_a_part_beside_images(in_system: bool) -> None:
+    role = "system" if in_system else "user"
+    parts = [{"type": "text", "text": "See:"}, IMAGE]
+    tools = DefaultTools(FORMATS["hermes"])
+    chat = [{"role": role, "content": parts}, USER]
+    (made, _) = tools.with_tools(chat, RENDERED, in_system=in_system)
+    (plain, _) = tools.with_tools(
+        [{"role": role, "content": "See:"}, USER], RENDERED, in_system=in_system
+    )
+    texts = [one["text"] for one in made["content"] if one != IMAGE]
+    assert IMAGE in made["content"]
+    assert "".join(texts).strip() == plain["content"].strip()
+
+
+def test_an_image_of_a_tool_becomes_one_of_the_user() -> None:
+    tools = DefaultTools(FORMATS["hermes"])
+    result = {"role": "tool", "content": [{"type": "text", "text": "Seen:"}, IMAGE]}
+    (made,) = tools.with_text_turns([result, USER])
+    first, image, last = made["content"]
+    assert (made["role"], image) == ("user", IMAGE)
+    assert first["text"] == "<tool_response>\nSeen:"
+    assert last["text"] == f"\n</tool_response>\n\n{USER['content']}"
