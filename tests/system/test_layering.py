@@ -26,6 +26,7 @@ MOST_ENTRIES = 24
 PACKAGE_ORDER = [
     ["errors"],
     ["params", "models", "machine"],
+    ["images"],
     ["scheduling", "loading", "text"],
     ["engine", "calls"],
     ["metrics", "access_log"],
