@@ -194,6 +194,14 @@ class Engine:
         The prefix is a number of whole blocks and at most len(tokens) - 1 tokens, so that one
         token is left to compute. Returns the number of tokens attached.
         """
+    def seq_positions(self, seq_id: int, positions: NDArray[np.integer[Any]]) -> None:
+        """Set the rope positions of a sequence's first tokens, for a model with images.
+
+        positions: (n, 3): time, height and width of each of the first n tokens, below n. Each later
+            token has one position, which follows the greatest one of the token before it. Without
+            this call, the position of a token is its index.
+        Raises InvalidRequestError for a model whose tokens have one position.
+        """
     def set_sampling(
         self,
         seq_id: int,
@@ -233,10 +241,10 @@ class Engine:
     ) -> list[_EntryResult]:
         """Run one forward pass over the new tokens of several sequences: decode and prefill.
 
-        entries: one tuple for each sequence, with the first seven fields of
+        entries: one tuple for each sequence, with the first eight fields of
             `pybatcher.scheduling.plan.StepEntry`, which documents them: (seq_id, tokens, sample,
-            n_draft=0, targets=(), pooling=None, n_top=0). The last four may be missing, and
-            fields after the seventh are ignored. No sequence has two entries.
+            n_draft=0, targets=(), pooling=None, n_top=0, images=()). The last five may be missing,
+            and fields after the eighth are ignored. No sequence has two entries.
         masks: the tokens that may be sampled. The pass waits until `masks` is open before it
             samples.
         mask_rows: seq_id -> the row of `masks` for the first token that the sequence samples; the
@@ -338,6 +346,9 @@ class Engine:
     @property
     def hidden_size(self) -> int:
         """Length of an embedding."""
+    @property
+    def image_columns(self) -> int:
+        """Numbers of a row of `StepEntry.images`; 0 if the model takes no images."""
     @property
     def block_size(self) -> int:
         """Positions in a KV block."""

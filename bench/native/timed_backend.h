@@ -43,8 +43,9 @@ class TimedBackend final : public Backend {
   Activations make_activations(int max_rows, int cols, DType weights) override {
     return inner_.make_activations(max_rows, cols, weights);
   }
-  RopeTable make_rope(std::span<const float> inv_freq, std::span<const float> factors) override {
-    return inner_.make_rope(inv_freq, factors);
+  RopeTable make_rope(std::span<const float> inv_freq, std::span<const float> factors,
+                      std::span<const int32_t> axes) override {
+    return inner_.make_rope(inv_freq, factors, axes);
   }
   KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override {
@@ -63,6 +64,9 @@ class TimedBackend final : public Backend {
   }
   void embed_add(const Matrix& table, Buffer& x) override {
     timed("embed", [&] { inner_.embed_add(table, x); });
+  }
+  void give_rows(int first_column, int columns, Store store, Buffer& x) override {
+    timed("embed", [&] { inner_.give_rows(first_column, columns, store, x); });
   }
   void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override {
     timed("norm", [&] { inner_.norm(x, rows, norm, out); });

@@ -147,6 +147,24 @@ void set_sampling(PyEngine& self, const py::object& seq_id, double temperature,
   call(self, [&](Engine& engine) { engine.seq_sampling(id, std::move(s)); });
 }
 
+// Returns the positions (n, kRopeAxes) of an integer array of that shape.
+std::vector<int32_t> to_positions(const py::object& value) {
+  if (!py::isinstance<py::array>(value)) {
+    throw Error(ErrorCode::kInvalidRequest,
+                "positions is " + shown(value) + "; it must be an integer array");
+  }
+  const auto array = py::reinterpret_borrow<py::array>(value);
+  if (array.ndim() != 2 || array.shape(1) != kRopeAxes) {
+    throw Error(ErrorCode::kInvalidRequest,
+                "positions has " + std::to_string(array.ndim()) + " dimensions" +
+                    (array.ndim() == 2 ? " and " + std::to_string(array.shape(1)) + " columns"
+                                       : std::string()) +
+                    "; it must have a row of " + std::to_string(kRopeAxes) +
+                    " for each of the first tokens");
+  }
+  return to_ids(array.attr("ravel")(), "positions", kMaxInt);
+}
+
 std::map<std::string, int64_t> statistics(const PyEngine& self) {
   const EngineStatistics s = self.guarded.counters().statistics;
   return {{"forward_passes", s.forward_passes}, {"computed_tokens", s.computed_tokens},
@@ -236,10 +254,20 @@ void bind_sequences(py::class_<PyEngine>& engine) {
           "seq_match",
           [](PyEngine& self, const py::object& seq_id, const py::object& tokens) {
             const int id = to_seq_id(self, seq_id);
-            const auto ids = to_tokens(self, tokens);
+            // Ids of image rows are beyond the vocabulary.
+            const int high = self.facts.image_columns > 0 ? kMaxInt : self.facts.vocab_size - 1;
+            const auto ids = to_ids(tokens, "tokens", high);
             return call(self, [&](Engine& e) { return e.seq_match(id, ids); });
           },
           py::arg("seq_id"), py::arg("tokens"), doc("Engine.seq_match"))
+      .def(
+          "seq_positions",
+          [](PyEngine& self, const py::object& seq_id, const py::object& positions) {
+            const int id = to_seq_id(self, seq_id);
+            const auto found = to_positions(positions);
+            call(self, [&](Engine& e) { e.seq_positions(id, found); });
+          },
+          py::arg("seq_id"), py::arg("positions"), doc("Engine.seq_positions"))
       .def("set_sampling", &set_sampling, py::arg("seq_id"), py::kw_only(),
            py::arg("temperature") = 0.0, py::arg("top_k") = 0, py::arg("top_p") = 1.0,
            py::arg("min_p") = 0.0, py::arg("repetition_penalty") = 1.0,
@@ -271,6 +299,8 @@ void bind_facts(py::class_<PyEngine>& engine) {
        [](const PyEngine& e) { return e.facts.vocab_size; });
   fact(engine, "hidden_size", doc("Engine.hidden_size"),
        [](const PyEngine& e) { return e.facts.hidden_size; });
+  fact(engine, "image_columns", doc("Engine.image_columns"),
+       [](const PyEngine& e) { return e.facts.image_columns; });
   fact(engine, "block_size", doc("Engine.block_size"),
        [](const PyEngine& e) { return e.facts.options.block_size; });
   fact(engine, "n_parallel", doc("Engine.n_parallel"),

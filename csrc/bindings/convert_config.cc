@@ -88,6 +88,7 @@ ModelConfig to_model_config(const py::dict& fields) {
   c.ropes = to_parts<RopeConfig>(fields, "ropes", [](const py::dict& item, RopeConfig& rope) {
     rope.inv_freq = field<std::vector<float>>(item, "inv_freq");
     rope.long_inv_freq = field<std::vector<float>>(item, "long_inv_freq");
+    rope.axes = field<std::vector<int>>(item, "axes");
   });
   c.layer_ropes = field<std::vector<int>>(fields, "layer_ropes");
   c.sliding_windows = field<std::vector<int>>(fields, "sliding_windows");

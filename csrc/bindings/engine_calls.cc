@@ -50,6 +50,8 @@ bool to_bool(py::handle value, const char* field) {
   return value.ptr() == Py_True;
 }
 
+using FloatRows = py::array_t<float, py::array::c_style>;
+
 // The entries of a step, converted from Python, and the memory for their results.
 class StepCall {
  public:
@@ -137,13 +139,15 @@ class StepCall {
     if (!PyTuple_Check(value.ptr()) || PyTuple_GET_SIZE(value.ptr()) < 3) {
       refuse("is " + shown(value) +
              "; it must be a tuple: (seq_id, tokens, sample, n_draft, "
-             "targets, pooling, n_top), of which the last four may be missing");
+             "targets, pooling, n_top, images), of which the last five may be missing");
     }
     const auto n_fields = PyTuple_GET_SIZE(value.ptr());
     const auto field = [&](Py_ssize_t at) { return py::handle(PyTuple_GET_ITEM(value.ptr(), at)); };
     StepEntry& entry = entries_[i];
     entry.seq_id = to_seq_id(self_, field(0));
-    append_ids(field(1), "tokens", self_.facts.vocab_size - 1, tokens_);
+    // Engine::step() checks ids beyond the vocabulary against the images.
+    const bool has_images = n_fields > 7 && !is_empty_tuple(field(7));
+    append_ids(field(1), "tokens", has_images ? kMaxInt : self_.facts.vocab_size - 1, tokens_);
     token_ends_[i] = tokens_.size();
     entry.wants_logits = to_bool(field(2), "sample");
     if (n_fields > 3) entry.n_draft = static_cast<int>(to_integer(field(3), "n_draft", 0, kMaxInt));
@@ -151,10 +155,46 @@ class StepCall {
       entry.n_top = static_cast<int>(to_integer(field(6), "n_top", 0, kMaxLogprobs));
     if (n_fields > 4) read_targets(i, field(4));
     if (n_fields > 5) read_pooling(i, field(5));
+    if (has_images) read_images(i, field(7));
+  }
+
+  static bool is_empty_tuple(py::handle value) {
+    return PyTuple_CheckExact(value.ptr()) && PyTuple_GET_SIZE(value.ptr()) == 0;
+  }
+
+  // value: ((offset, rows (n, image_columns) f32), ...)
+  void read_images(size_t i, py::handle value) {
+    if (!PyTuple_Check(value.ptr())) {
+      refuse("images is " + shown(value) + "; it must be a tuple of (offset, rows)");
+    }
+    const int64_t columns = self_.facts.image_columns;
+    images_.resize(entries_.size());
+    for (const py::handle item : py::reinterpret_borrow<py::tuple>(value)) {
+      if (!PyTuple_Check(item.ptr()) || PyTuple_GET_SIZE(item.ptr()) != 2) {
+        refuse("images has " + shown(item) + "; it must be (offset, rows)");
+      }
+      const py::handle offset = PyTuple_GET_ITEM(item.ptr(), 0);
+      const py::handle rows = PyTuple_GET_ITEM(item.ptr(), 1);
+      if (!py::isinstance<FloatRows>(rows)) {
+        refuse("images has rows that are " + shown(rows) +
+               "; they must be an array of float32, contiguous");
+      }
+      auto array = py::reinterpret_borrow<FloatRows>(rows);
+      if (array.ndim() != 2 || array.shape(1) != columns || array.shape(0) > kMaxInt) {
+        refuse("images has an array of " + std::to_string(array.ndim()) + " dimensions" +
+               (array.ndim() == 2 ? " and " + std::to_string(array.shape(1)) + " columns" : "") +
+               "; it must have 2 dimensions and " + std::to_string(columns) + " columns");
+      }
+      images_[i].push_back({.offset = static_cast<int>(to_integer(offset, "images", 0, kMaxInt)),
+                            .n_rows = static_cast<int>(array.shape(0)),
+                            .values = array.data()});
+      arrays_.push_back(std::move(array));
+    }
+    entries_[i].images = images_[i];
   }
 
   void read_targets(size_t i, py::handle value) {
-    if (PyTuple_CheckExact(value.ptr()) && PyTuple_GET_SIZE(value.ptr()) == 0) return;
+    if (is_empty_tuple(value)) return;
     StepEntry& entry = entries_[i];
     Answer& answer = answer_of(i);
     answer.targets = to_ids(value, "targets", self_.facts.vocab_size - 1);
@@ -217,9 +257,11 @@ class StepCall {
 
   const PyEngine& self_;
   std::vector<StepEntry> entries_;
-  std::vector<int32_t> tokens_;     // of all entries
-  std::vector<size_t> token_ends_;  // in `tokens_`, by entry
-  std::vector<Answer> answers_;     // by entry; empty if no entry is scored or pooled
+  std::vector<int32_t> tokens_;                  // of all entries
+  std::vector<size_t> token_ends_;               // in `tokens_`, by entry
+  std::vector<Answer> answers_;                  // by entry; empty if no entry is scored or pooled
+  std::vector<std::vector<EntryImage>> images_;  // by entry; empty if no entry has images
+  std::vector<FloatRows> arrays_;                // those of images_
 };
 
 }  // namespace

@@ -17,6 +17,7 @@ struct EngineFacts {
       : options(engine.options()),
         vocab_size(engine.config().vocab_size),
         hidden_size(engine.config().hidden_size),
+        image_columns(engine.config().image_columns()),
         max_sequence_length(engine.max_sequence_length()),
         kv_total_blocks(engine.kv().total_blocks()),
         kv_most_appendable_blocks(engine.kv().most_appendable_blocks()),
@@ -33,6 +34,7 @@ struct EngineFacts {
   EngineOptions options;
   int vocab_size;
   int hidden_size;
+  int image_columns;  // 0 if the model takes no images
   int max_sequence_length;
   int kv_total_blocks;
   int kv_most_appendable_blocks;

@@ -68,6 +68,11 @@ void check_rope(const RopeConfig& rope, int head_dim) {
   if (!rope.long_inv_freq.empty()) {
     check_frequencies("ropes.long_inv_freq", rope.long_inv_freq, head_dim);
   }
+  if (!rope.axes.empty() && rope.axes.size() != rope.inv_freq.size()) {
+    refuse("ropes.axes", std::to_string(rope.axes.size()) + " numbers",
+           "empty, or one for each of " + std::to_string(rope.inv_freq.size()) + " frequencies");
+  }
+  for (const int axis : rope.axes) check_range("ropes.axes", axis, 0, kRopeAxes - 1);
   check_fields(rope, "ropes.");
   const bool is_used = rope.query_beta > 0.0f || !rope.long_inv_freq.empty();
   check_range("ropes.original_positions", rope.original_positions, is_used ? 1 : 0, kMaxPositions);
@@ -248,6 +253,7 @@ void ModelConfig::validate() const {
   check_norms_of_experts(*this);
   check_activation(*this);
   check_attention_gate(*this);
+  check_range("deepstack_layers", deepstack_layers, 0, takes_images ? n_layers : 0);
   check_parallel_blocks(*this);
   check_recurrent_layers(*this);
 }

@@ -3,6 +3,7 @@
 // pybatcher/loading fills it from a checkpoint. config_fields.def declares the scalar fields.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ inline constexpr int kMaxHeads = 4096;
 inline constexpr int kMaxHeadDim = 1024;
 inline constexpr int kMaxPositions = 1 << 30;
 inline constexpr int kMaxConvSize = 64;
+inline constexpr int kRopeAxes = 3;       // rope positions of a row, where a rope has axes
 inline constexpr int kMaxExperts = 4096;  // experts per layer
 
 enum class NormKind { kRms, kLayer };
@@ -45,6 +47,10 @@ inline constexpr std::array kChoices<Activation> = {"silu", "gelu_tanh", "gelu",
 struct RopeConfig {
   std::vector<float> inv_freq;            // (head_dim / 2), with scaling already applied
   std::vector<float> long_inv_freq = {};  // used beyond original_positions; empty = inv_freq
+  // (head_dim / 2): which of a row's rope positions (RowBatch::rope_positions) rotates each pair;
+  // empty = the position of the row. Multimodal models have several positions per row, as time,
+  // height and width in an image.
+  std::vector<int> axes = {};
   PB_CONFIG_FIELDS(PB_ROPE_FIELDS)
 
   // Returns the frequencies for an engine whose sequences have up to n_positions positions. The
@@ -119,6 +125,13 @@ struct ModelConfig {
     if (layer_shapes.empty()) return {n_kv_heads, head_dim, intermediate_size};
     return layer_shapes[static_cast<size_t>(layer)];
   }
+  // Returns true if rows have several rope positions.
+  bool has_rope_axes() const {
+    return std::ranges::any_of(ropes, [](const RopeConfig& rope) { return !rope.axes.empty(); });
+  }
+  // Returns the columns of an image row: its embedding, and what is added after each deepstack
+  // layer.
+  int image_columns() const { return takes_images ? hidden_size * (1 + deepstack_layers) : 0; }
   bool learned_positions() const { return position == PositionKind::kLearned; }
   bool has_experts(int layer) const {
     return moe.n_experts > 0 && moe.in_layer[static_cast<size_t>(layer)];

@@ -134,7 +134,8 @@ Activations CpuBackend::make_activations(int max_rows, int cols, DType weights) 
   return a;
 }
 
-RopeTable CpuBackend::make_rope(std::span<const float> inv_freq, std::span<const float> factors) {
+RopeTable CpuBackend::make_rope(std::span<const float> inv_freq, std::span<const float> factors,
+                                std::span<const int32_t> axes) {
   RopeTable table;
   table.n_positions = static_cast<int>(factors.size());
   table.half_dim = static_cast<int>(inv_freq.size());
@@ -142,6 +143,10 @@ RopeTable CpuBackend::make_rope(std::span<const float> inv_freq, std::span<const
   table.cosines = make_buffer(n * sizeof(float));
   table.sines = make_buffer(n * sizeof(float));
   compute_rope(inv_freq, factors, pool_, table.cosines.as<float>(), table.sines.as<float>());
+  if (!axes.empty()) {
+    table.axes = make_buffer(axes.size_bytes());
+    std::ranges::copy(axes, table.axes.as<int32_t>());
+  }
   return table;
 }
 

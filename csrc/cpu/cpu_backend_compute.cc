@@ -1,6 +1,7 @@
 // The operations of a pass on the CPU.
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -18,6 +19,40 @@ constexpr int kCallsPerThread = 2;      // of a product of many rows, if there a
 constexpr int kActivateColumns = 1024;  // per item of activate
 constexpr int kScaledLogits = 8192;     // per item of scale_logits
 constexpr int kMinRowsPerItem = 24;     // of a matrix product that is divided by rows, too
+
+// The angles of a row for a rope with axes: those of several positions.
+class AnglesOfRow {
+ public:
+  // Points `rotate` to the cosines and sines of a row of the batch at `position`.
+  void of(const RopeTable& rope, const RowBatch& batch, int64_t row, int position,
+          RotateArgs& rotate) {
+    const auto half = static_cast<size_t>(rope.half_dim);
+    const float* cosines = rope.cosines.as<float>();
+    const float* sines = rope.sines.as<float>();
+    if (!rope.axes) {
+      rotate.cosines = cosines + static_cast<size_t>(position) * half;
+      rotate.sines = sines + static_cast<size_t>(position) * half;
+      return;
+    }
+    if (made_ != &rope) {
+      const int32_t* axes = rope.axes.as<int32_t>();
+      const int32_t* positions = batch.rope_positions + row * kRopeAxes;
+      for (size_t i = 0; i < half; ++i) {
+        const size_t at = static_cast<size_t>(positions[axes[i]]) * half + i;
+        cosines_[i] = cosines[at];
+        sines_[i] = sines[at];
+      }
+      made_ = &rope;
+    }
+    rotate.cosines = cosines_.data();
+    rotate.sines = sines_.data();
+  }
+
+ private:
+  std::array<float, kMaxHeadDim / 2> cosines_;
+  std::array<float, kMaxHeadDim / 2> sines_;
+  const RopeTable* made_ = nullptr;  // the table of the angles
+};
 
 }  // namespace
 
@@ -48,6 +83,22 @@ void CpuBackend::embed(const Matrix& table, float scale, Buffer& x) {
 
 void CpuBackend::embed_add(const Matrix& table, Buffer& x) {
   gather(batch_.positions, table, true, 1.0f, x.as<float>());
+}
+
+void CpuBackend::give_rows(int first_column, int columns, Store store, Buffer& x) {
+  for (const GivenRows& given : batch_.given) {
+    for_rows(given.n_rows, int64_t{given.n_rows} * columns, [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) {
+        const float* from = given.values + r * given.stride + first_column;
+        float* to = x.as<float>() + (given.first_row + r) * columns;
+        if (store == Store::kSet) {
+          std::copy_n(from, columns, to);
+        } else {
+          for (int c = 0; c < columns; ++c) to[c] += from[c];
+        }
+      }
+    });
+  }
 }
 
 void CpuBackend::norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) {
@@ -173,6 +224,7 @@ void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStor
       const int position = sequence.first_position + static_cast<int>(row) - sequence.first_row;
       RotateArgs rotate;
       rotate.head_dim = head_dim;
+      AnglesOfRow angles;
       float* heads = qkv.as<float>() + row * row_size;
       if (is_whole(layer.q_norm)) norm_rows(*layer.q_norm, heads);
       if (is_whole(layer.k_norm)) {
@@ -181,11 +233,7 @@ void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStor
       for (int h = 0; h < n_rotated; ++h) {
         const bool is_q = h < layer.n_heads;
         const RopeTable* rope = is_q && layer.q_rope != nullptr ? layer.q_rope : layer.rope;
-        if (rope != nullptr) {
-          const int64_t at = static_cast<int64_t>(position) * rope->half_dim;
-          rotate.cosines = rope->cosines.as<float>() + at;
-          rotate.sines = rope->sines.as<float>() + at;
-        }
+        if (rope != nullptr) angles.of(*rope, batch_, row, position, rotate);
         const Norm* norm = is_q ? layer.q_norm : layer.k_norm;
         const bool alone = norm != nullptr && !is_whole(norm);
         const bool before = alone && !layer.norms_after_rope;

@@ -67,7 +67,8 @@ Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions
       layer_groups_(layer_groups_by_memory()),
       model_kv_(make_model_kv()),
       kv_(empty_kv()),
-      splitter_(options.n_ubatch, !config_.causal),
+      rope_positions_(config_.has_rope_axes() ? static_cast<size_t>(options.n_parallel) : 0),
+      splitter_(options.n_ubatch, !config_.causal, rope_positions_, config_.image_columns()),
       samples_(static_cast<size_t>(options.n_ubatch)),
       states_(static_cast<size_t>(forward_.output_rows()) *
               static_cast<size_t>(forward_.hidden_stride())),
@@ -163,15 +164,13 @@ void Engine::restart() {
   std::ranges::fill(in_step_, uint8_t{0});
 }
 
-int Engine::seq_new(std::string_view name_space) {
-  const int seq_id = kv_->seq_new(name_space);
-  samplings_[static_cast<size_t>(seq_id)] = Sampling{};
-  return seq_id;
-}
+int Engine::seq_new(std::string_view name_space) { return with_defaults(kv_->seq_new(name_space)); }
 
-int Engine::seq_new_common() {
-  const int seq_id = kv_->seq_new_common();
+int Engine::seq_new_common() { return with_defaults(kv_->seq_new_common()); }
+
+int Engine::with_defaults(int seq_id) {
   samplings_[static_cast<size_t>(seq_id)] = Sampling{};
+  if (!rope_positions_.empty()) rope_positions_[static_cast<size_t>(seq_id)] = {};
   return seq_id;
 }
 
@@ -186,7 +185,7 @@ int Engine::seq_length(int seq_id) const { return kv_->seq_length(seq_id); }
 int Engine::seq_exclusive_blocks(int seq_id) const { return kv_->seq_exclusive_blocks(seq_id); }
 
 int Engine::seq_match(int seq_id, std::span<const int32_t> tokens) {
-  check_tokens(tokens);
+  check_tokens(tokens, config_.takes_images);
   check_sequence(seq_id);
   if (!config_.causal) return 0;  // the KV of a prefix depends on later tokens
   return kv_->seq_match(seq_id, tokens);
@@ -199,6 +198,33 @@ void Engine::seq_sampling(int seq_id, std::optional<Sampling> sampling) {
   samplings_[static_cast<size_t>(seq_id)] = std::move(chosen);
 }
 
+void Engine::seq_positions(int seq_id, std::span<const int32_t> positions) {
+  check_sequence(seq_id);
+  if (rope_positions_.empty()) {
+    refuse("positions are given; the model (" + config_.architecture + ") has one position a row");
+  }
+  if (positions.size() % kRopeAxes != 0) {
+    refuse("positions are " + std::to_string(positions.size()) + " numbers; they must be " +
+           std::to_string(kRopeAxes) + " a row");
+  }
+  const int end = max_sequence_length();
+  int32_t next = 0;
+  for (const int32_t position : positions) {
+    if (position < 0 || position >= end) {
+      refuse("positions have " + std::to_string(position) + "; they must be 0 to " +
+             std::to_string(end - 1));
+    }
+    next = std::max(next, position + 1);
+  }
+  const auto n_rows = static_cast<int32_t>(positions.size() / kRopeAxes);
+  if (next > n_rows) {
+    refuse("positions go up to " + std::to_string(next - 1) + " in " + std::to_string(n_rows) +
+           " rows; the greatest must be less than the number of rows");
+  }
+  rope_positions_[static_cast<size_t>(seq_id)] = {.given = {positions.begin(), positions.end()},
+                                                  .offset = next - n_rows};
+}
+
 void Engine::check_sequence(int seq_id) const {
   if (!kv_->seq_exists(seq_id)) {
     refuse("seq_id is " + std::to_string(seq_id) +
@@ -206,13 +232,49 @@ void Engine::check_sequence(int seq_id) const {
   }
 }
 
-void Engine::check_tokens(std::span<const int32_t> tokens, const char* field) const {
+void Engine::check_tokens(std::span<const int32_t> tokens, bool takes_images,
+                          const char* field) const {
   for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= kFirstImageId && takes_images) continue;
     if (tokens[i] < 0 || tokens[i] >= config_.vocab_size) {
       refuse(std::string(field) + "[" + std::to_string(i) + "] is " + std::to_string(tokens[i]) +
              "; it must be a token id from 0 to " + std::to_string(config_.vocab_size - 1));
     }
   }
+}
+
+// Throws unless the images cover exactly the tokens from kFirstImageId on.
+void Engine::check_images(const StepEntry& entry) const {
+  const std::string of = " of sequence " + std::to_string(entry.seq_id);
+  const int n_tokens = static_cast<int>(entry.tokens.size());
+  int next = 0;  // the first token after the images so far
+  const auto check_text = [&](int end) {
+    for (int i = next; i < end; ++i) {
+      if (entry.tokens[static_cast<size_t>(i)] < kFirstImageId) continue;
+      refuse("tokens[" + std::to_string(i) + "]" + of + " is the id of an image row, " +
+             std::to_string(entry.tokens[static_cast<size_t>(i)]) + "; its row must be in images");
+    }
+  };
+  for (const EntryImage& image : entry.images) {
+    if (!config_.takes_images) {
+      refuse("images" + of + " are given; the model (" + config_.architecture + ") takes none");
+    }
+    if (image.offset < next || image.n_rows < 1 || image.n_rows > n_tokens - image.offset) {
+      refuse("images" + of + " have " + std::to_string(image.n_rows) + " rows from token " +
+             std::to_string(image.offset) + " on; they must follow each other within the " +
+             std::to_string(n_tokens) + " tokens");
+    }
+    check_text(image.offset);
+    next = image.offset + image.n_rows;
+    for (int i = image.offset; i < next; ++i) {
+      if (entry.tokens[static_cast<size_t>(i)] >= kFirstImageId) continue;
+      refuse("tokens[" + std::to_string(i) + "]" + of + " is " +
+             std::to_string(entry.tokens[static_cast<size_t>(i)]) +
+             ", where images have a row; it must be " + std::to_string(kFirstImageId) +
+             " or greater");
+    }
+  }
+  check_text(n_tokens);
 }
 
 // Throws unless the entry suits an encoder, which computes a text in one entry and only pools.
@@ -236,11 +298,12 @@ void Engine::check_entries(std::span<const StepEntry> entries) {
       refuse("the tokens of sequence " + std::to_string(entry.seq_id) +
              " are empty; there must be one or more");
     }
-    check_tokens(entry.tokens);
+    check_tokens(entry.tokens, config_.takes_images);
+    check_images(entry);
     check_draft(entry, takes_drafts());
     if (!config_.causal) check_whole(entry);
     check_targets_and_pooling(entry);
-    check_tokens(entry.targets, "targets");
+    check_tokens(entry.targets, false, "targets");
     const size_t length = static_cast<size_t>(kv_->seq_length(entry.seq_id)) + entry.tokens.size();
     if (length > static_cast<size_t>(max_sequence_length())) {
       throw Error(ErrorCode::kRequestTooLong,

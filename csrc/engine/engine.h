@@ -90,6 +90,11 @@ class Engine {
   int seq_match(int seq_id, std::span<const int32_t> tokens);
   // Sets the sampling parameters of a sequence; nullopt means greedy sampling, the default.
   void seq_sampling(int seq_id, std::optional<Sampling> sampling);
+  // Sets the rope positions of the first rows of a sequence, (n, kRopeAxes). Each later row has the
+  // same position on all axes: its index plus a constant, so that the first of them follows the
+  // greatest given one. seq_new() sets none: all positions are the index of the row. Throws
+  // kInvalidRequest if the model has no ropes with axes, or for a position outside the model's.
+  void seq_positions(int seq_id, std::span<const int32_t> positions);
   // Removes every sequence and all cached KV, as if the engine had just been made; weights and
   // statistics stay. A supervisor calls this after an unexpected failure that may have left the KV
   // bookkeeping inconsistent. Throws std::bad_alloc, or kEngine if the device cannot compute again,
@@ -162,9 +167,12 @@ class Engine {
   LayerGroups layer_groups_by_memory();
   ModelKv make_model_kv();
   std::unique_ptr<KvCache> empty_kv();
+  int with_defaults(int seq_id);  // sets a new sequence's parameters; returns its id
   void check_entries(std::span<const StepEntry> entries);
   void check_whole(const StepEntry& entry) const;
-  void check_tokens(std::span<const int32_t> tokens, const char* field = "tokens") const;
+  void check_tokens(std::span<const int32_t> tokens, bool takes_images,
+                    const char* field = "tokens") const;
+  void check_images(const StepEntry& entry) const;
   void check_sequence(int seq_id) const;
 
   // How a call uses the logits of the wanted rows.
@@ -206,6 +214,7 @@ class Engine {
   LayerGroups layer_groups_;
   ModelKv model_kv_;
   std::unique_ptr<KvCache> kv_;
+  std::vector<RopePositions> rope_positions_;  // (n_parallel), or empty: indexed by seq_id
   UbatchSplitter splitter_;
   std::vector<SampleRequest> requests_;  // parallel to the wanted rows of the ubatch
   std::vector<Sample> samples_;          // (n_ubatch): parallel to the wanted rows of the ubatch

@@ -38,13 +38,13 @@ void Engine::run(std::span<const StepEntry> entries, LogitsUse use, OnTile on_ti
     const size_t n_wanted = splitter_.wanted().size();
     const PassRows rows{batch.n_rows, static_cast<int>(n_wanted)};
     const auto operations = [&](PassRows given) {
-      forward_.run(given.n_rows, model_kv_);
+      forward_.run(given.n_rows, model_kv_, !batch.given.empty());
       if (use.masks != nullptr) use.masks->wait();
       compute_logits(static_cast<size_t>(given.n_logits_rows), use);
     };
     // The backend may replay a pass (run_pass) without calling `operations`, so a pass that
-    // downloads logits or waits for masks calls them directly.
-    if (use.out == nullptr && use.masks == nullptr) {
+    // downloads logits, waits for masks or has given rows calls them directly.
+    if (use.out == nullptr && use.masks == nullptr && batch.given.empty()) {
       backend_->run_pass(rows, std::span(samples_).first(n_wanted), operations);
     } else {
       operations(rows);

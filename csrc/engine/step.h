@@ -6,12 +6,24 @@
 #include <string>
 #include <vector>
 
+#include "config/config.h"
 #include "sampling/sample.h"
 
 namespace pb {
 
 // Selects the rows of an entry that are pooled into one vector: none, all, the first or the last.
 enum class Pooling { kNone, kMean, kFirst, kLast };
+
+// The least token id that stands for a row of an image. It is above every vocabulary.
+inline constexpr int32_t kFirstImageId = kMaxVocab;
+
+// Rows of images that stand for tokens of an entry, one after the other. Their tokens are ids from
+// kFirstImageId on; the caller gives equal ids to rows of equal content only.
+struct EntryImage {
+  int offset = 0;  // index of the first token in the entry
+  int n_rows = 0;
+  const float* values = nullptr;  // (n_rows, ModelConfig::image_columns())
+};
 
 // The tokens to append to one sequence in a step. If wants_logits is set, the logits of the last
 // token are computed, to sample the next token or to return them.
@@ -38,6 +50,7 @@ struct StepEntry {
   // wanted. The masks are valid once the step's TokenMasks are open. If null, all tokens may be
   // sampled.
   const uint32_t* masks = nullptr;
+  std::span<const EntryImage> images = {};  // in ascending order, without overlap
   Pooling pooling = Pooling::kNone;
   float* embedding = nullptr;  // out: (hidden_size), if pooling is not kNone
 

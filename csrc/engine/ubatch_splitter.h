@@ -8,7 +8,7 @@
 
 #include "engine/step.h"
 #include "kv/kv_cache.h"
-#include "ops/backend.h"
+#include "ops/row_batch.h"
 
 namespace pb {
 
@@ -24,13 +24,23 @@ struct UbatchRows {
   void push_back(size_t row, size_t entry, size_t offset);
 };
 
+// The rope positions of a sequence, where ropes have axes. Rows after those of `given` have the
+// row's position plus `offset` on all axes.
+struct RopePositions {
+  std::vector<int32_t> given;  // (rows, kRopeAxes)
+  int32_t offset = 0;
+};
+
 // Fills ubatches with rows in the order of the entries. All ubatches but the last are full, and an
 // entry may be split among several ubatches. If keeps_whole is set, entries are not split, so
 // ubatches may be partly empty and no entry may have more than n_ubatch rows. Only the constructor
 // allocates memory.
 class UbatchSplitter {
  public:
-  UbatchSplitter(int n_ubatch, bool keeps_whole);
+  // rope_positions: those of each sequence, by its id; empty if no rope has axes. It must outlive
+  // this. image_columns: numbers of an image row.
+  UbatchSplitter(int n_ubatch, bool keeps_whole, std::span<const RopePositions> rope_positions = {},
+                 int image_columns = 0);
 
   // Starts with the first entry. The entries must be reserved in `kv`. `entries` and `kv` must
   // live, and `kv` must not change, until the last ubatch is computed.
@@ -49,11 +59,14 @@ class UbatchSplitter {
 
  private:
   void take(const StepEntry& entry);
+  void take_rope_positions(int seq_id, int first_position, size_t n_rows);
+  void take_images(const StepEntry& entry, size_t n_rows);
 
   bool fits_next() const;
 
   size_t n_ubatch_;
   bool keeps_whole_;
+  int64_t image_columns_;
   std::span<const StepEntry> entries_;
   const KvCache* kv_ = nullptr;
   size_t entry_ = 0;         // index of the entry whose rows are next
@@ -61,6 +74,9 @@ class UbatchSplitter {
 
   std::vector<int32_t> tokens_;     // (rows of the ubatch)
   std::vector<int32_t> positions_;  // (rows of the ubatch)
+  std::span<const RopePositions> rope_positions_;
+  std::vector<int32_t> row_rope_positions_;  // (rows of the ubatch, kRopeAxes)
+  std::vector<GivenRows> given_;
   std::vector<SequenceRows> sequences_;
   UbatchRows wanted_;
   UbatchRows pooled_;

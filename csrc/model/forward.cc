@@ -77,11 +77,11 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
   for (const RopeConfig& rope : config.ropes) {
     const std::vector<float>& inv_freq = rope.frequencies(limits.n_positions);
     std::vector<float> factors(static_cast<size_t>(limits.n_positions), rope.attention_factor);
-    ropes_.push_back(backend.make_rope(inv_freq, factors));
+    ropes_.push_back(backend.make_rope(inv_freq, factors, rope.axes));
     q_ropes_.emplace_back();
     if (rope.query_beta == 0.0f) continue;
     scale_by_position(factors, rope);
-    q_ropes_.back() = backend.make_rope(inv_freq, factors);
+    q_ropes_.back() = backend.make_rope(inv_freq, factors, rope.axes);
   }
   backend.prepare({.max_rows = limits.n_ubatch,
                    .max_sequences = limits.n_sequences,
@@ -94,11 +94,14 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
                    .state_group = limits.state_group,
                    .vocab_size = config.vocab_size,
                    .block_size = limits.block_size,
-                   .kv_dtype = limits.kv_dtype});
+                   .kv_dtype = limits.kv_dtype,
+                   .given_columns = config.image_columns()});
 }
 
-void Forward::run(int n_rows, ModelKv& kv) {
+void Forward::run(int n_rows, ModelKv& kv, bool has_given) {
+  const int hidden = config_.hidden_size;
   backend_.embed(weights_.token_embedding, config_.embedding_scale, x_);
+  if (has_given) backend_.give_rows(0, hidden, Store::kSet, x_);
   if (weights_.position_embedding) backend_.embed_add(*weights_.position_embedding, x_);
   if (per_layer_embeddings_) per_layer_embeddings_->make(n_rows, x_, normed_);
   for (int layer = 0; layer < config_.n_layers; ++layer) {
@@ -106,6 +109,9 @@ void Forward::run(int n_rows, ModelKv& kv) {
                                 : attention_block(n_rows, layer, kv);
     mlp_block(n_rows, layer);
     if (per_layer_embeddings_) per_layer_embeddings_->add(n_rows, layer, x_, normed_, block_out_);
+    if (has_given && layer < config_.deepstack_layers) {
+      backend_.give_rows(hidden * (1 + layer), hidden, Store::kAdd, x_);
+    }
     heartbeat_->beat();
   }
 }

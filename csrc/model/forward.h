@@ -55,8 +55,9 @@ class Forward {
 
   // Runs all layers of the pass that the backend has planned, which has n_rows rows. Writes the KV
   // of every row and leaves the hidden states of all rows after the last layer for logits() and
-  // hidden(). Allocates no memory and throws nothing.
-  void run(int n_rows, ModelKv& kv);
+  // hidden(). has_given: the batch has given rows, which are rows of images of
+  // ModelConfig::image_columns() numbers. Allocates no memory and throws nothing.
+  void run(int n_rows, ModelKv& kv, bool has_given = false);
 
   // Returns the maximum number of rows of one call to logits() or hidden(), which does not depend
   // on n_ubatch.

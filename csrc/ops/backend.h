@@ -52,6 +52,8 @@ struct PassShape {
   int block_size = 0;  // positions per KV block
   DType kv_dtype = DType::kF32;
 
+  int given_columns = 0;  // most columns of RowBatch::given; 0: passes have no given rows
+
   bool has_states() const { return gated_delta_net.n_value_heads > 0 || short_conv.width > 0; }
 };
 
@@ -132,8 +134,10 @@ class Backend {
   virtual Buffer make_buffer(size_t bytes) = 0;
   virtual Activations make_activations(int max_rows, int cols, DType weights) = 0;
   // inv_freq (head_dim / 2); factors (n_positions): the factor of the cosines and sines of each
-  // position. Pairs with the frequency 0 are not changed, whatever the factor.
-  virtual RopeTable make_rope(std::span<const float> inv_freq, std::span<const float> factors) = 0;
+  // position. Pairs with the frequency 0 are not changed, whatever the factor. axes (head_dim / 2):
+  // as in RopeTable; empty: none.
+  virtual RopeTable make_rope(std::span<const float> inv_freq, std::span<const float> factors,
+                              std::span<const int32_t> axes = {}) = 0;
   virtual KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads,
                             int head_dim, DType dtype) = 0;
   // Allocates the scratch memory of passes. Called once, before the first pass.
@@ -164,6 +168,10 @@ class Backend {
 
   // x[r] += table[positions[r]], for learned positions.
   virtual void embed_add(const Matrix& table, Buffer& x) = 0;
+
+  // x[r] (=|+=) columns [first_column, first_column + columns) of the row that the batch gives for
+  // r, for every given row.  x (n_rows, columns) f32
+  virtual void give_rows(int first_column, int columns, Store store, Buffer& x) = 0;
 
   // out[i] = norm(x[row i of rows]).  x (*, hidden) f32 -> out (rows.n, hidden)
   virtual void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) = 0;

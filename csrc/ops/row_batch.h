@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "config/config.h"
 #include "kv/layer_groups.h"
 #include "sampling/sample.h"
 
@@ -27,17 +28,28 @@ struct SequenceRows {
   int end_position() const { return first_position + n_rows; }
 };
 
+// Rows of the batch that are given by the host instead of tokens: rows of images.
+struct GivenRows {
+  int first_row = 0;
+  int n_rows = 0;
+  const float* values = nullptr;  // (n_rows, stride), in host memory
+  int64_t stride = 0;
+};
+
 // One physical pass of at most n_ubatch rows. It is planned once, and every layer uses it.
 struct RowBatch {
   int n_rows = 0;
   const int32_t* tokens = nullptr;     // (n_rows)
   const int32_t* positions = nullptr;  // (n_rows)
+  // (n_rows, kRopeAxes), each below the positions of the rope tables. Null if no rope has axes.
+  const int32_t* rope_positions = nullptr;
   std::span<const SequenceRows> sequences = {};
   std::span<const int32_t> logits_rows = {};  // the rows whose logits are computed
   // The samples to take after each of logits_rows; empty: none.
   std::span<const SampleRequest> requests = {};
   // The rows whose hidden states are pooled after the final norm.
   std::span<const int32_t> pooled_rows = {};
+  std::span<const GivenRows> given = {};
 };
 
 // n contiguous rows of the planned batch, or n contiguous entries of one of its lists of rows,

@@ -87,6 +87,9 @@ struct RopeTable {
   int half_dim = 0;
   Buffer cosines;
   Buffer sines;
+  // i32 (head_dim / 2): pair i of a row is rotated by the angle of position
+  // rope_positions[axes[i]] of the row. Empty: all pairs by the angle of its position.
+  Buffer axes;
 };
 
 // The keys and values in all blocks of a group, for those of its layers that have the same shape.

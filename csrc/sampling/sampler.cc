@@ -213,21 +213,28 @@ void Sampler::penalise(const Sampling& sampling, std::span<const int32_t> histor
     return i < history.size() ? history[i] : appended[i - history.size()];
   };
   const auto index = [](int32_t token) { return static_cast<size_t>(token); };
+  // Ids of image rows are above the vocabulary.
+  const auto is_token = [&](int32_t token) { return index(token) < seen_.size(); };
   const auto repetition = sampling.repetition_factor();
   if (repetition != 1.0f) {
     for (size_t i = 0; i < n_tokens; ++i) {
       const int32_t token = token_at(i);
-      if (seen_[index(token)]) continue;
+      if (!is_token(token) || seen_[index(token)]) continue;
       seen_[index(token)] = 1;
       score(token) = score(token) > 0.0f ? score(token) / repetition : score(token) * repetition;
     }
-    for (size_t i = 0; i < n_tokens; ++i) seen_[index(token_at(i))] = 0;
+    for (size_t i = 0; i < n_tokens; ++i) {
+      if (is_token(token_at(i))) seen_[index(token_at(i))] = 0;
+    }
   }
   if (sampling.presence_penalty != 0.0 || sampling.frequency_penalty != 0.0) {
     const size_t first = std::min(n_tokens, static_cast<size_t>(sampling.n_prompt));
-    for (size_t i = first; i < n_tokens; ++i) ++counts_[index(token_at(i))];
+    for (size_t i = first; i < n_tokens; ++i) {
+      if (is_token(token_at(i))) ++counts_[index(token_at(i))];
+    }
     for (size_t i = first; i < n_tokens; ++i) {
       const int32_t token = token_at(i);
+      if (!is_token(token)) continue;
       int32_t& count = counts_[index(token)];
       if (count == 0) continue;
       score(token) -=

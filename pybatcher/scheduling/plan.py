@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..errors import PybatcherError
 
 __all__ = [
@@ -66,11 +69,15 @@ class StepEntry(NamedTuple):
         of other entries of the same prompt are not included.
     n_top: number of the likeliest tokens to report beside each target.
 
+    images: (offset, rows) of each run of tokens that stand for rows of an image: `rows` is a
+        contiguous float32 array (n, image_columns), and tokens[offset : offset + n] are ids of
+        `scheduling.images`.
+
     A structured output also has:
     matcher: the state of the output after an earlier step. Only tokens that it allows are
         sampled. output: the tokens sampled so far, which do not change before the step ends.
 
-    The compiled engine reads the first seven fields by their position.
+    The compiled engine reads the first eight fields by their position.
     """
 
     seq_id: int
@@ -80,6 +87,7 @@ class StepEntry(NamedTuple):
     targets: tuple[int, ...] = ()
     pooling: Pooling | None = None
     n_top: int = 0
+    images: tuple[tuple[int, NDArray[np.float32]], ...] = ()
     matcher: TokenMatcher | None = None
     output: Sequence[int] = ()
 

@@ -124,6 +124,8 @@ struct HeadNorm {
   int layer_norm;  // 0: root mean square
 };
 
+inline constexpr int kRopePositions = 3;  // per row: kRopeAxes of the host
+
 struct RopeStoreParams {
   float* qkv;                // (n_rows, (n_heads + 2 n_kv_heads) * head_dim); q is rotated in place
   const AttentionRow* rows;  // (*n_rows)
@@ -132,6 +134,10 @@ struct RopeStoreParams {
   const float* sines;        // (n_positions, head_dim / 2)
   const float* q_cosines;    // the same for q
   const float* q_sines;
+  // (head_dim / 2): pair i is rotated by the position rope_positions[row, axes[i]]. Null: every
+  // pair is rotated by the row's position.
+  const int32_t* axes;
+  const int32_t* rope_positions;  // (*n_rows, kRopePositions)
   HeadNorm q_norm;
   HeadNorm k_norm;
   HeadNorm v_norm;

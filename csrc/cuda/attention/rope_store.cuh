@@ -61,16 +61,19 @@ struct HeadPairs {
     }
   }
 
-  // Rotates each pair by its angle (Su et al., "RoFormer", 2021; the half-split order of Hugging
-  // Face). Every product and sum is rounded separately.
-  __device__ __forceinline__ void rotate(const float* cosines, const float* sines) {
+  // Rotates pair i by the angle with the index angle_of(i) (Su et al., "RoFormer", 2021; the
+  // half-split order of Hugging Face). Every product and sum is rounded separately.
+  template <typename AngleOf>
+  __device__ __forceinline__ void rotate(const float* cosines, const float* sines,
+                                         AngleOf angle_of) {
 #pragma unroll
     for (int j = 0; j < kMostPairs; ++j) {
       if (index(j) >= half) continue;
       const float a = low[j];
       const float b = high[j];
-      const float c = cosines[index(j)];
-      const float s = sines[index(j)];
+      const int64_t angle = angle_of(index(j));
+      const float c = cosines[angle];
+      const float s = sines[angle];
       low[j] = a * c - b * s;
       high[j] = b * c + a * s;
     }
@@ -170,8 +173,11 @@ __device__ __forceinline__ void rope_and_store(const RopeStoreParams& p) {
   const bool norms_last = p.norms_last != 0 && !is_v;
   if (norm.weight != nullptr && !norms_last) x.normalise(norm);
   if (!is_v && p.cosines != nullptr) {
-    const int64_t angles = static_cast<int64_t>(at.position) * x.half;
-    x.rotate((is_q ? p.q_cosines : p.cosines) + angles, (is_q ? p.q_sines : p.sines) + angles);
+    const int32_t* const positions = p.rope_positions + static_cast<int64_t>(row) * kRopePositions;
+    x.rotate(is_q ? p.q_cosines : p.cosines, is_q ? p.q_sines : p.sines, [&](int i) {
+      const int position = p.axes == nullptr ? at.position : positions[p.axes[i]];
+      return static_cast<int64_t>(position) * x.half + i;
+    });
   }
   if (norm.weight != nullptr && norms_last) x.normalise(norm);
   if (is_q) {

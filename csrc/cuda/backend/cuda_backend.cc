@@ -119,7 +119,8 @@ Activations CudaBackend::make_activations(int max_rows, int cols, DType weights)
 }
 
 // Computes the same numbers as the CPU backend's table: cosines and sines are computed on the host.
-RopeTable CudaBackend::make_rope(std::span<const float> inv_freq, std::span<const float> factors) {
+RopeTable CudaBackend::make_rope(std::span<const float> inv_freq, std::span<const float> factors,
+                                 std::span<const int32_t> axes) {
   const size_t half = inv_freq.size();
   std::vector<float> cosines(factors.size() * half);
   std::vector<float> sines(cosines.size());
@@ -127,7 +128,8 @@ RopeTable CudaBackend::make_rope(std::span<const float> inv_freq, std::span<cons
   return {.n_positions = static_cast<int>(factors.size()),
           .half_dim = static_cast<int>(half),
           .cosines = upload(std::as_bytes(std::span(cosines))),
-          .sines = upload(std::as_bytes(std::span(sines)))};
+          .sines = upload(std::as_bytes(std::span(sines))),
+          .axes = axes.empty() ? Buffer() : upload(std::as_bytes(axes))};
 }
 
 // The layout is (n_layers, n_blocks, 2, n_kv_heads, block_size, head_dim), with keys before values;
@@ -192,6 +194,7 @@ void CudaBackend::prepare(const PassShape& shape) {
   shape_ = shape;
   const auto max_rows = static_cast<size_t>(shape.max_rows);
   PassLimits limits{.max_rows = max_rows,
+                    .given_columns = static_cast<size_t>(shape.given_columns),
                     .max_state_rows = shape.has_states() ? max_rows : 0,
                     .max_changes = kMostChanges + static_cast<size_t>(shape.vocab_size)};
   size_t most_states = 0;  // counted in numbers

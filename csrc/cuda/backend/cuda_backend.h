@@ -58,7 +58,8 @@ class CudaBackend final : public Backend {
   Vector make_vector(const TensorView& view) override;
   Buffer make_buffer(size_t bytes) override;
   Activations make_activations(int max_rows, int cols, DType weights) override;
-  RopeTable make_rope(std::span<const float> inv_freq, std::span<const float> factors) override;
+  RopeTable make_rope(std::span<const float> inv_freq, std::span<const float> factors,
+                      std::span<const int32_t> axes) override;
   KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override;
   void prepare(const PassShape& shape) override;
@@ -69,6 +70,7 @@ class CudaBackend final : public Backend {
                 FunctionRef<void(PassRows)> operations) override;
   void embed(const Matrix& table, float scale, Buffer& x) override;
   void embed_add(const Matrix& table, Buffer& x) override;
+  void give_rows(int first_column, int columns, Store store, Buffer& x) override;
   void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override;
   void norm_in_place(Buffer& x, int n_rows, const Norm& norm) override;
   void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) override;
@@ -129,6 +131,7 @@ class CudaBackend final : public Backend {
   size_t gemm_scratch_for(int max_rows) const;
   AttentionLimits attention_limits(const LayerStorage& storage) const;
   size_t plan_attention(const RowBatch& batch);
+  void copy_given(std::span<const GivenRows> all);
   KvLayer kv_layer(const KvStorage& kv, int layer) const;
   const int32_t* row_numbers(Rows rows) const;
   void gather(const Matrix& table, const int32_t* ids, Buffer& x, Store store, float scale);
@@ -171,8 +174,9 @@ class CudaBackend final : public Backend {
   // Declared last: graphs refer to the members above.
   std::unique_ptr<DecodeGraphs> graphs_;
 
-  RowBatch batch_;  // the batch of the last plan()
-  int n_rows_ = 0;  // number of rows that the operations compute, including padding
+  RowBatch batch_;      // the batch of the last plan()
+  int n_rows_ = 0;      // number of rows that the operations compute, including padding
+  size_t n_given_ = 0;  // given rows of the batch
   // True if all samples of the pass were planned before its operations.
   bool samples_planned_ = false;
   int n_sampled_ = 0;           // rows of the pass whose samples have been launched

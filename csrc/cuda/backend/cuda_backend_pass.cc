@@ -12,6 +12,8 @@
 namespace pb::cuda {
 namespace {
 
+static_assert(kRopePositions == kRopeAxes);
+
 // Returns the number of later positions that a query sees, as far as its sequence has rows in the
 // pass.
 int positions_after(const AttentionLayer& layer) {
@@ -40,6 +42,10 @@ void CudaBackend::plan(const RowBatch& batch, const KvStorage&) {
     const auto n_rows = static_cast<size_t>(batch.n_rows);
     copy(std::span(batch.tokens, n_rows), pass_->tokens);
     copy(std::span(batch.positions, n_rows), pass_->positions);
+    if (batch.rope_positions != nullptr) {
+      copy(std::span(batch.rope_positions, n_rows * kRopeAxes), pass_->rope_positions);
+    }
+    copy_given(batch.given);
     copy(batch.logits_rows, pass_->logits_rows);
     copy(batch.pooled_rows, pass_->pooled_rows);
     const int padded = is_decode_pass() ? graphs_->padded_rows(batch.n_rows) : batch.n_rows;
@@ -49,7 +55,21 @@ void CudaBackend::plan(const RowBatch& batch, const KvStorage&) {
     pad(pass_->tokens), pad(pass_->positions), pad(pass_->logits_rows);
     recurrent_.plan(batch, is_decode_pass() ? padded : 0);
     pass_->upload_plan(plan_attention(batch));
+    pass_->upload_given(n_given_ * static_cast<size_t>(shape_.given_columns));
   });
+}
+
+void CudaBackend::copy_given(std::span<const GivenRows> all) {
+  n_given_ = 0;
+  const auto columns = static_cast<size_t>(shape_.given_columns);
+  for (const GivenRows& given : all) {
+    for (int r = 0; r < given.n_rows; ++r, ++n_given_) {
+      pass_->given_rows.host[n_given_] = given.first_row + r;
+      std::copy_n(given.values + r * given.stride,
+                  std::min(columns, static_cast<size_t>(given.stride)),
+                  pass_->given.host + n_given_ * columns);
+    }
+  }
 }
 
 // Plans attention for every storage. Returns the total number of block table entries.
@@ -87,6 +107,19 @@ void CudaBackend::embed(const Matrix& table, float scale, Buffer& x) {
 
 void CudaBackend::embed_add(const Matrix& table, Buffer& x) {
   gather(table, pass_->positions.device, x, Store::kAdd, 1.0f);
+}
+
+void CudaBackend::give_rows(int first_column, int columns, Store store, Buffer& x) {
+  if (n_given_ == 0) return;
+  attempt([&] {
+    device_->launch(
+        give_rows_launch(static_cast<int>(n_given_), {.values = pass_->given.device + first_column,
+                                                      .stride = shape_.given_columns,
+                                                      .rows = pass_->given_rows.device,
+                                                      .columns = columns,
+                                                      .x = x.as<float>(),
+                                                      .adds = store == Store::kAdd ? 1 : 0}));
+  });
 }
 
 const int32_t* CudaBackend::row_numbers(Rows rows) const {
@@ -229,6 +262,8 @@ void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSto
          .sines = rotates ? layer.rope->sines.as<float>() : nullptr,
          .q_cosines = rotates ? q_rope->cosines.as<float>() : nullptr,
          .q_sines = rotates ? q_rope->sines.as<float>() : nullptr,
+         .axes = rotates ? layer.rope->axes.as<int32_t>() : nullptr,
+         .rope_positions = pass_->rope_positions.device,
          .q_norm = head_norm(layer.q_norm, head_dim),
          .k_norm = head_norm(layer.k_norm, head_dim),
          .v_norm = head_norm(layer.v_norm, head_dim),

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/row_batch.h"
+
 namespace pb::cuda {
 
 template <typename T>
@@ -20,7 +22,8 @@ void PassMemory::locate(Mirrored<T>& array) {
 
 PassMemory::PassMemory(Device& device, const PassLimits& limits) : device_(device) {
   const auto each = [this](auto&& visit) {
-    visit(tokens), visit(positions), visit(logits_rows), visit(pooled_rows);
+    visit(tokens), visit(positions), visit(rope_positions), visit(given_rows);
+    visit(logits_rows), visit(pooled_rows), visit(given);
     for (AttentionMemory& a : attention) {
       visit(a.counts), visit(a.rows), visit(a.queries);
       visit(a.small_items), visit(a.large_items), visit(a.split_queries);
@@ -30,6 +33,8 @@ PassMemory::PassMemory(Device& device, const PassLimits& limits) : device_(devic
   };
   take(tokens, limits.max_rows);
   take(positions, limits.max_rows);
+  take(rope_positions, limits.max_rows * kRopeAxes);
+  take(given_rows, limits.given_columns == 0 ? 0 : limits.max_rows);
   take(logits_rows, limits.max_rows);
   take(pooled_rows, limits.max_rows);
   for (const AttentionMemoryLimits& of_plan : limits.attention) {
@@ -45,6 +50,7 @@ PassMemory::PassMemory(Device& device, const PassLimits& limits) : device_(devic
   take(state_sequences, limits.max_state_rows);
   take(state_blocks, limits.max_state_rows);
   take(block_tables, limits.max_block_tables);
+  take(given, limits.max_rows * limits.given_columns);
   take(sampling, limits.max_rows);
   take(changes, limits.max_changes);
   take(sampled, limits.max_rows);
@@ -56,6 +62,10 @@ PassMemory::PassMemory(Device& device, const PassLimits& limits) : device_(devic
 void PassMemory::upload_plan(size_t n_block_tables) {
   const size_t bytes = block_tables.offset + n_block_tables * sizeof(int32_t);
   device_.copy_to_device(memory_.as(), host_.as(), bytes);
+}
+
+void PassMemory::upload_given(size_t n_values) {
+  if (n_values > 0) device_.copy_to_device(given.device, given.host, n_values * sizeof(float));
 }
 
 void PassMemory::upload_sampling(size_t first_row, size_t n_rows, size_t first_change,

@@ -30,6 +30,7 @@ struct AttentionMemoryLimits {
 // The greatest sizes of all arrays.
 struct PassLimits {
   size_t max_rows = 0;
+  size_t given_columns = 0;
   std::vector<AttentionMemoryLimits> attention = {};  // (plans)
   size_t max_state_rows = 0;                          // 0 without recurrent layers
   size_t max_block_tables = 0;                        // of all plans
@@ -67,12 +68,15 @@ class PassMemory {
   // tables come last and may be partly used, the second one copies ranges of the arrays of
   // sampling.
   void upload_plan(size_t n_block_tables);
+  void upload_given(size_t n_values);
   void upload_sampling(size_t first_row, size_t n_rows, size_t first_change, size_t n_changes);
   void download_samples(size_t first_row, size_t n_rows);
 
   // -- written by plan() --
   Mirrored<int32_t> tokens;                 // (max_rows)
   Mirrored<int32_t> positions;              // (max_rows)
+  Mirrored<int32_t> rope_positions;         // (max_rows, kRopeAxes)
+  Mirrored<int32_t> given_rows;             // (max_rows) numbers of rows; empty without given rows
   Mirrored<int32_t> logits_rows;            // (max_rows)
   Mirrored<int32_t> pooled_rows;            // (max_rows)
   std::vector<AttentionMemory> attention;   // (plans)
@@ -80,6 +84,9 @@ class PassMemory {
   Mirrored<StateSequence> state_sequences;  // (max_state_rows)
   Mirrored<int32_t> state_blocks;  // (max_state_rows): those of all sequences, one after the other
   Mirrored<int32_t> block_tables;  // those of all plans, one after the other
+
+  // (max_rows, given_columns): the values of given_rows, which upload_plan() does not copy
+  Mirrored<float> given;
 
   // -- written by sample() --
   Mirrored<RowSampling> sampling;  // (max_rows)

@@ -57,6 +57,18 @@ struct PermuteParams {
   int64_t row_stride;  // numbers per row, at least `cols`
 };
 
+inline constexpr unsigned kGiveRowsThreads = 256;
+
+// x[rows[i]] (=|+=) values[i], one block per given row.
+struct GiveRowsParams {
+  const float* values;  // (n_given, stride), of which `columns` columns are read
+  int64_t stride;       // numbers
+  const int32_t* rows;  // (n_given): different row numbers of x
+  int columns;
+  float* x;  // (*, columns)
+  int adds;  // 0 or 1
+};
+
 inline constexpr unsigned kScaleLogitsThreads = 256;
 
 // logits *= scale, then softcap * tanh(logits / softcap) unless softcap is 0. One thread per

@@ -124,6 +124,14 @@ __device__ __forceinline__ void permute_row(const PermuteParams& p) {
   }
 }
 
+__device__ __forceinline__ void give_row(const GiveRowsParams& p) {
+  const float* from = p.values + static_cast<int64_t>(blockIdx.x) * p.stride;
+  float* x = p.x + static_cast<int64_t>(p.rows[blockIdx.x]) * p.columns;
+  for (int i = static_cast<int>(threadIdx.x); i < p.columns; i += kGiveRowsThreads) {
+    x[i] = p.adds != 0 ? x[i] + from[i] : from[i];
+  }
+}
+
 template <typename T, typename Act>
 __device__ __forceinline__ void activate_by(const ActivateParams& p, const Act& act) {
   const int64_t row = blockIdx.x;
@@ -213,6 +221,8 @@ PB_KERNEL(round_rows_f32, RoundParams, kRoundThreads) { round_row<float>(p); }
 
 PB_KERNEL(permute_rows_bf16, PermuteParams, kRoundThreads) { permute_row<__nv_bfloat16>(p); }
 PB_KERNEL(permute_rows_f32, PermuteParams, kRoundThreads) { permute_row<float>(p); }
+
+PB_KERNEL(give_rows, GiveRowsParams, kGiveRowsThreads) { give_row(p); }
 
 PB_KERNEL(silu_bf16, ActivateParams, kActivateThreads) { activate<silu, __nv_bfloat16>(p); }
 PB_KERNEL(silu_f32, ActivateParams, kActivateThreads) { activate<silu, float>(p); }

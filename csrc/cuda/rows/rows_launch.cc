@@ -34,6 +34,10 @@ Launch<PermuteParams> permute_launch(DType out_dtype, int n_rows, const PermuteP
   return {kernel, {.x = static_cast<unsigned>(n_rows)}, kRoundThreads, 0, params};
 }
 
+Launch<GiveRowsParams> give_rows_launch(int n_given, const GiveRowsParams& params) {
+  return {"give_rows", {.x = static_cast<unsigned>(n_given)}, kGiveRowsThreads, 0, params};
+}
+
 Launch<ScaleLogitsParams> scale_logits_launch(const ScaleLogitsParams& params) {
   const int64_t blocks = (params.n + kScaleLogitsThreads - 1) / kScaleLogitsThreads;
   return {"scale_logits", {.x = static_cast<unsigned>(blocks)}, kScaleLogitsThreads, 0, params};

@@ -26,6 +26,9 @@ Launch<RoundParams> round_launch(DType out_dtype, int n_rows, const RoundParams&
 // out[r, c] = x[r, order[c]] for n_rows rows. out_dtype is kF32 or kBF16.
 Launch<PermuteParams> permute_launch(DType out_dtype, int n_rows, const PermuteParams& params);
 
+// x[rows[i]] (=|+=) values[i] for n_given rows.
+Launch<GiveRowsParams> give_rows_launch(int n_given, const GiveRowsParams& params);
+
 Launch<ScaleLogitsParams> scale_logits_launch(const ScaleLogitsParams& params);
 
 // out = act(gate) * up, or act(gate), for n_rows rows. out_dtype is kF32 or kBF16.

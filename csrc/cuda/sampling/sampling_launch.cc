@@ -139,13 +139,20 @@ void SamplingPlanner::penalise(const SamplingRequest& request) {
     return i < request.history.size() ? request.history[i]
                                       : request.appended[i - request.history.size()];
   };
+  // Ids of image rows are above the vocabulary.
+  const auto is_token = [&](int32_t token) { return static_cast<size_t>(token) < slots_.size(); };
   if (s.repetition_factor() != 1.0f) {
-    for (size_t i = 0; i < n; ++i) change(token_at(i)).is_seen = 1;
+    for (size_t i = 0; i < n; ++i) {
+      if (is_token(token_at(i))) change(token_at(i)).is_seen = 1;
+    }
   }
   if (s.presence_penalty != 0.0 || s.frequency_penalty != 0.0) {
     const size_t first = std::min(n, static_cast<size_t>(s.n_prompt));
-    for (size_t i = first; i < n; ++i) ++counts_[static_cast<size_t>(token_at(i))];
     for (size_t i = first; i < n; ++i) {
+      if (is_token(token_at(i))) ++counts_[static_cast<size_t>(token_at(i))];
+    }
+    for (size_t i = first; i < n; ++i) {
+      if (!is_token(token_at(i))) continue;
       int32_t& count = counts_[static_cast<size_t>(token_at(i))];
       if (count == 0) continue;
       change(token_at(i)).penalty =

@@ -97,6 +97,8 @@ class ModelConfig:
     per_layer_embedding_size: Annotated[int, Range(0, MAX_WIDTH)] = 0
     per_layer_embedding_scale: Positive = 1.0
     attention_gate: bool = False
+    takes_images: bool = False
+    deepstack_layers: Annotated[int, Range(0, MAX_LAYERS)] = 0
     gated_delta_net: GatedDeltaNetConfig | None = None
     short_conv: ShortConvConfig | None = None
 

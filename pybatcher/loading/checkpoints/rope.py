@@ -42,6 +42,8 @@ class Rope:
         are the last ones.
     long_inv_freq: the frequencies of an engine whose sequences may have more than
         `original_positions`; empty: `inv_freq` is used at any length.
+    axes: for each frequency, which of a row's three positions (time, height, width) it multiplies;
+        empty: each row has one position.
     """
 
     inv_freq: tuple[float, ...]
@@ -49,6 +51,7 @@ class Rope:
     long_inv_freq: tuple[float, ...] = ()
     query_beta: NonNegative = 0.0
     original_positions: Annotated[int, Range(0, MAX_POSITIONS)] = 0
+    axes: tuple[int, ...] = ()
 
     @property
     def rotary_dim(self) -> int:

@@ -141,11 +141,13 @@ Activations DeviceDouble::make_activations(int max_rows, int cols, DType weights
   return a;
 }
 
-RopeTable DeviceDouble::make_rope(std::span<const float> inv_freq, std::span<const float> factors) {
+RopeTable DeviceDouble::make_rope(std::span<const float> inv_freq, std::span<const float> factors,
+                                  std::span<const int32_t> axes) {
   const Operation operation(*this);
-  RopeTable table = inner_->make_rope(inv_freq, factors);
+  RopeTable table = inner_->make_rope(inv_freq, factors, axes);
   table.cosines = moved(std::move(table.cosines));
   table.sines = moved(std::move(table.sines));
+  table.axes = moved(std::move(table.axes));
   return table;
 }
 
@@ -189,6 +191,12 @@ void DeviceDouble::embed(const Matrix& table, float scale, Buffer& x) {
 void DeviceDouble::embed_add(const Matrix& table, Buffer& x) {
   const Operation operation(*this);
   inner_->embed_add(table, x);
+}
+
+void DeviceDouble::give_rows(int first_column, int columns, Store store, Buffer& x) {
+  const Operation operation(*this);
+  if (first_column + columns > shape_.given_columns) problem_ = "more columns than prepare() knows";
+  inner_->give_rows(first_column, columns, store, x);
 }
 
 void DeviceDouble::norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) {

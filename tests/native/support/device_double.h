@@ -67,7 +67,8 @@ class DeviceDouble : public Backend {
   Vector make_vector(const TensorView& view) override;
   Buffer make_buffer(size_t bytes) override;
   Activations make_activations(int max_rows, int cols, DType weights) override;
-  RopeTable make_rope(std::span<const float> inv_freq, std::span<const float> factors) override;
+  RopeTable make_rope(std::span<const float> inv_freq, std::span<const float> factors,
+                      std::span<const int32_t> axes) override;
   KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override;
   void prepare(const PassShape& shape) override;
@@ -78,6 +79,7 @@ class DeviceDouble : public Backend {
   void plan(const RowBatch& batch, const KvStorage& kv) override;
   void embed(const Matrix& table, float scale, Buffer& x) override;
   void embed_add(const Matrix& table, Buffer& x) override;
+  void give_rows(int first_column, int columns, Store store, Buffer& x) override;
   void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override;
   void norm_in_place(Buffer& x, int n_rows, const Norm& norm) override;
   void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) override;

@@ -58,7 +58,8 @@ Activations NaiveBackend::make_activations(int max_rows, int cols, DType weights
   return a;
 }
 
-RopeTable NaiveBackend::make_rope(std::span<const float> inv_freq, std::span<const float> factors) {
+RopeTable NaiveBackend::make_rope(std::span<const float> inv_freq, std::span<const float> factors,
+                                  std::span<const int32_t> axes) {
   const int n_positions = static_cast<int>(factors.size());
   RopeTable t;
   t.n_positions = n_positions;
@@ -72,6 +73,10 @@ RopeTable NaiveBackend::make_rope(std::span<const float> inv_freq, std::span<con
       t.cosines.as<float>()[p * t.half_dim + i] = static_cast<float>(std::cos(angle)) * factor;
       t.sines.as<float>()[p * t.half_dim + i] = static_cast<float>(std::sin(angle)) * factor;
     }
+  }
+  if (!axes.empty()) {
+    t.axes = make_buffer(axes.size_bytes());
+    std::ranges::copy(axes, t.axes.as<int32_t>());
   }
   return t;
 }
@@ -102,6 +107,18 @@ void NaiveBackend::embed_add(const Matrix& table, Buffer& x) {
   float* to = x.as<float>();
   for (int r = 0; r < batch_.n_rows; ++r, to += table.n_in) {
     for (int c = 0; c < table.n_in; ++c) to[c] += row_of(table, batch_.positions[r])[c];
+  }
+}
+
+void NaiveBackend::give_rows(int first_column, int columns, Store store, Buffer& x) {
+  for (const GivenRows& given : batch_.given) {
+    for (int r = 0; r < given.n_rows; ++r) {
+      for (int c = 0; c < columns; ++c) {
+        float& to = x.as<float>()[int64_t{given.first_row + r} * columns + c];
+        const float from = given.values[r * given.stride + first_column + c];
+        to = store == Store::kSet ? from : to + from;
+      }
+    }
   }
 }
 
@@ -182,7 +199,7 @@ void NaiveBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSt
       for (int h = 0; h < n_rotated; ++h) {
         const bool is_q = h < layer.n_heads;
         const RopeTable* rope = is_q && layer.q_rope != nullptr ? layer.q_rope : layer.rope;
-        if (rope != nullptr) rotate(row + h * dim, *rope, position);
+        if (rope != nullptr) rotate(row + h * dim, *rope, rows.first_row + i, position);
         const Norm* norm = is_q ? layer.q_norm : layer.k_norm;
         if (norm != nullptr && layer.norms_after_rope) normalise(row + h * dim, dim, *norm);
       }
@@ -304,11 +321,13 @@ void NaiveBackend::normalise(float* row, int n, const Norm& norm) {
   }
 }
 
-void NaiveBackend::rotate(float* head, const RopeTable& rope, int position) {
+void NaiveBackend::rotate(float* head, const RopeTable& rope, int row, int position) const {
   const int half = rope.half_dim;
   for (int i = 0; i < half; ++i) {
-    const double c = rope.cosines.as<float>()[int64_t{position} * half + i];
-    const double s = rope.sines.as<float>()[int64_t{position} * half + i];
+    const int64_t angle =
+        rope.axes ? batch_.rope_positions[row * kRopeAxes + rope.axes.as<int32_t>()[i]] : position;
+    const double c = rope.cosines.as<float>()[angle * half + i];
+    const double s = rope.sines.as<float>()[angle * half + i];
     const double a = head[i];
     const double b = head[i + half];
     head[i] = static_cast<float>(a * c - b * s);

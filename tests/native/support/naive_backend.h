@@ -40,7 +40,8 @@ class NaiveBackend : public Backend {
   Vector make_vector(const TensorView& view) override;
   Buffer make_buffer(size_t bytes) override { return Buffer::on_host(AlignedBuffer(bytes)); }
   Activations make_activations(int max_rows, int cols, DType weights) override;
-  RopeTable make_rope(std::span<const float> inv_freq, std::span<const float> factors) override;
+  RopeTable make_rope(std::span<const float> inv_freq, std::span<const float> factors,
+                      std::span<const int32_t> axes) override;
   KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override;
   size_t memory_for_kv(size_t) override { return size_t{1} << 20; }
@@ -49,6 +50,7 @@ class NaiveBackend : public Backend {
   void plan(const RowBatch& batch, const KvStorage&) override { batch_ = batch; }
   void embed(const Matrix& table, float scale, Buffer& x) override;
   void embed_add(const Matrix& table, Buffer& x) override;
+  void give_rows(int first_column, int columns, Store store, Buffer& x) override;
   void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override;
   void norm_in_place(Buffer& x, int n_rows, const Norm& norm) override;
   void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) override;
@@ -87,7 +89,7 @@ class NaiveBackend : public Backend {
   static const float* row_of(const Matrix& m, int row);
   static void set(Activations& out, int row, int col, double value);
   static void normalise(float* row, int n, const Norm& norm);
-  static void rotate(float* head, const RopeTable& rope, int position);
+  void rotate(float* head, const RopeTable& rope, int row, int position) const;
   // One key (which = 0) or value (1): (head_dim) f32.
   static float* at(const KvStorage& kv, int layer, const int32_t* block_table, int position,
                    int head, int which);
