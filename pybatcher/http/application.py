@@ -19,6 +19,7 @@ from .anthropic import messages_routes
 from .base.body_room import BodyRoom
 from .base.context import Context
 from .base.http_error import HttpError, http_error, internal_error, refusal
+from .base.image_hosts import ImageHosts
 from .base.model_list import ModelList
 from .middleware.access_log import AccessLog
 from .middleware.api_keys import ApiKeys
@@ -63,6 +64,7 @@ def application(
     max_body: int = 32 * 2**20,
     allow_origins: Collection[str] | AllowedOrigins = (),
     allow_hosts: Collection[str] = (),
+    allow_image_hosts: Collection[str] = (),
 ) -> Starlette:
     """Return an ASGI application that serves batchers with OpenAI's and Anthropic's APIs.
 
@@ -84,6 +86,8 @@ def application(
     allow_hosts: names by which requests can call a server on loopback, in addition to localhost,
         addresses and the hosts of allow_origins. "*": every name. Not given together with an
         `AllowedOrigins`, which has both.
+    allow_image_hosts: full names of the hosts that images of requests may be fetched from, over
+        https. None: no image is fetched.
 
     Raises ConfigError.
     """
@@ -94,7 +98,8 @@ def application(
             "allow_hosts is given, and allow_origins is an AllowedOrigins: it has both"
         )
     room = BodyRoom(_BODIES_AT_ONCE * max_body)
-    context = Context(ModelList(batcher), max_body, room)
+    image_hosts = ImageHosts(allow_image_hosts, most=max_body)
+    context = Context(ModelList(batcher), max_body, room, image_hosts)
     routes = [
         Route(path, _endpoint(context, handler), methods=[method])
         for path, method, handler in ROUTES

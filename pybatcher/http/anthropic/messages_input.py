@@ -10,7 +10,8 @@ from typing import Any
 from ...params import chat_sampling
 from ..base.forms import refuse_unknown_forms
 from ..base.http_error import HttpError
-from ..base.sampling_fields import bad, read_text
+from ..base.image_sources import ImageSource, image_part, read_image_url, read_media_type
+from ..base.sampling_fields import bad, read_text, unsupported
 from ..base.turns import check_count, joined_turn, lines
 
 __all__ = [
@@ -31,14 +32,18 @@ _EFFORTS = {"low": "low", "medium": None, "high": "high", "xhigh": "high", "max"
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _BILLING = "x-anthropic-billing-header"
 _MESSAGES = "a list of at least one message"
-_OF_USERS = "'text' or 'tool_result': this server reads nothing else in a user's turn"
+_OF_USERS = "'text', 'image' or 'tool_result': this server reads nothing else in a user's turn"
 _OF_ASSISTANTS = "'text', 'thinking' or 'tool_use': this server reads nothing else in such a turn"
+_OF_RESULTS = "'text' or 'image': this server reads nothing else here"
 _TEXT_ONLY = "'text': this server reads nothing else here"
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The messages for the model, in the form of `chat`, and the options of the chat template."""
+    """The messages for the model, in the form of `chat`, and the options of the chat template.
+
+    The images of the messages are `ImageSource`s, for `load_images`.
+    """
 
     messages: list[dict[str, Any]]
     template: dict[str, Any]
@@ -327,6 +332,8 @@ def _user(content: object, where: str, names: Mapping[str, str]) -> list[dict[st
         kind = block.get("type")
         if kind == "text":
             turns.append({"role": "user", "content": text_of(block, "text", at)})
+        elif kind == "image":
+            turns.append({"role": "user", "content": [_image(block, at)]})
         elif kind == "tool_result":
             turns.append(_tool_result(block, at, names))
         else:
@@ -342,14 +349,52 @@ def _tool_result(block: dict[str, Any], where: str, names: Mapping[str, str]) ->
     elif isinstance(content, str):
         read_text(content, f"{where}.content")
     else:
-        content = lines(_texts(content, f"{where}.content"))
+        content = _result(content, f"{where}.content")
     is_error = block.get("is_error")
     if is_error is not None and not isinstance(is_error, bool):
         raise bad(f"{where}.is_error", is_error, "true or false")
     if is_error:  # templates have no other place for the flag
-        content = f"Error: {content}"
+        if isinstance(content, str):
+            content = f"Error: {content}"
+        else:
+            content = [{"type": "text", "text": "Error:"}, *content]
     turn = {"role": "tool", "tool_call_id": call_id, "content": content}
     return {**turn, "name": names[call_id]} if call_id in names else turn
+
+
+def _result(content: object, where: str) -> str | list[dict[str, Any]]:
+    """Return the result of a tool: a text, or parts if it has images."""
+    blocks = _blocks(content, where)
+    if not any(block.get("type") == "image" for block, _ in blocks):
+        return lines(_texts(content, where))
+    parts = []
+    for block, at in blocks:
+        kind = block.get("type")
+        if kind == "image":
+            parts.append(_image(block, at))
+        elif kind == "text":
+            parts.append({"type": "text", "text": text_of(block, "text", at)})
+        else:
+            raise bad(f"{at}.type", kind, _OF_RESULTS)
+    return parts
+
+
+def _image(block: Mapping[str, Any], where: str) -> dict[str, Any]:
+    source, where = block.get("source"), f"{where}.source"
+    kind = source.get("type") if isinstance(source, dict) else None
+    if isinstance(source, dict) and kind == "base64":
+        read_media_type(source.get("media_type"), f"{where}.media_type")
+        data = source.get("data")
+        if not isinstance(data, str):
+            raise bad(f"{where}.data", data, "the base64 of an image")
+        return image_part(ImageSource(f"{where}.data", data))
+    if isinstance(source, dict) and kind == "url":
+        return image_part(read_image_url(source.get("url"), f"{where}.url"))
+    if kind == "file":
+        raise unsupported(f"{where}.type", "this server keeps no files; send base64")
+    if not isinstance(source, dict):
+        raise bad(where, source, "a map with type, media_type and data")
+    raise bad(f"{where}.type", kind, "'base64' or 'url'")
 
 
 def _assistant(content: object, where: str, names: dict[str, str]) -> dict[str, Any]:

@@ -40,12 +40,19 @@ async def messages(context: Context, request: Request) -> Any:
     name, batcher = context.models.find(body.get("model"))
     asked = read_request(body, request.headers.get("anthropic-beta", ""))
     del body  # its unknown fields can be large
+    images = await context.load_images(request, asked.conversation.messages)
+    asked.names.update(images)
     with fields_named(lambda: {**_NAMES, **asked.names}):
-        return await _answer(context, request, name, batcher, asked)
+        return await _answer(context, request, name, batcher, asked, bool(images))
 
 
 async def _answer(
-    context: Context, request: Request, name: str, batcher: AnyBatcher, asked: MessagesAsked
+    context: Context,
+    request: Request,
+    name: str,
+    batcher: AnyBatcher,
+    asked: MessagesAsked,
+    has_images: bool,
 ) -> Any:
     options = {**context.options(request), **asked.options}
     told: dict[str, Any] = {"id": f"msg_{secrets.token_hex(12)}", "model": name}
@@ -57,7 +64,9 @@ async def _answer(
 
         async def begin(options: dict[str, Any]) -> EventStream:
             events = MessageEvents(**told, prompt_tokens=len(tokens), eager=asked.eager)
-            stream = batcher.stream_chat(tokens, **options)
+            # Token ids alone do not have the images.
+            content: Any = conversation.messages if has_images else tokens
+            stream = batcher.stream_chat(content, **options)
             response = EventStream(
                 _events(batcher, stream, events, asked),
                 lambda error: event(error_body(renamed(error, names), request.scope), "error"),
@@ -82,7 +91,10 @@ async def count_tokens(context: Context, request: Request) -> Any:
     body = await context.body(request)
     _, batcher = context.models.find(body.get("model"))
     asked = read_conversation(body)
-    with fields_named(lambda: names_of_tools(body.get("tools"))):
+    names = names_of_tools(body.get("tools"))
+    del body  # a second copy of its images
+    names |= await context.load_images(request, asked.messages)
+    with fields_named(lambda: names):
         tokens = await unless_gone(request, batcher.tokenize(asked.messages, **asked.template))
     return _json({"input_tokens": len(tokens)})
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import re
+import secrets
+import string
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -21,6 +25,7 @@ from .http_error import HttpError
 __all__ = ["CheckCommas", "read_body", "read_bytes", "until_gone"]
 
 _PART = 2**20  # bytes of a compressed body that are decoded at a time
+_LONG = 2**16  # bytes of a text that is read apart from the other values
 _SMALL = 2**16  # bytes of JSON that parse in much less than a millisecond
 # Values and names of a body: three bytes of JSON can become a hundred bytes in memory.
 _MOST_VALUES = 2**20
@@ -104,9 +109,12 @@ def _parsed(data: bytes, room: BodyRoom | None = None) -> Any:
 
     room: checks the memory for the values; None for a small text.
     The JSON parser holds the GIL except while it calls the functions below, so the number of values
-    is limited to bound its time.
+    is limited to bound its time, and long texts as those of images are taken out before.
     """
+    long_texts: dict[str, str] = {}
     if room is not None:
+        room.check_memory(2 * len(data))  # for the long texts, and for a copy of the others
+        data, long_texts = _without_long_texts(data)
         n_values = len(data) - len(data.translate(None, b",:[{"))
         if n_values > _MOST_VALUES:
             message = f"the body has more than {_MOST_VALUES} values: each of ',:[{{' counts as one"
@@ -115,9 +123,10 @@ def _parsed(data: bytes, room: BodyRoom | None = None) -> Any:
     was_enabled = gc.isenabled()
     gc.disable()  # a collection would scan all new objects repeatedly and find none to free
     try:
-        if len(data) <= _SMALL:
+        if len(data) <= _SMALL and not long_texts:
             return json.loads(data)
-        return json.loads(data, parse_int=_whole, parse_float=_float, object_hook=_same)
+        hook = partial(_with_long_texts, long_texts) if long_texts else _same
+        return json.loads(data, parse_int=_whole, parse_float=_float, object_hook=hook)
     finally:
         if was_enabled:
             gc.enable()
@@ -136,6 +145,78 @@ def _float(text: str) -> float:
 
 def _same(value: dict[str, Any]) -> dict[str, Any]:
     return value
+
+
+def _without_long_texts(data: bytes) -> tuple[bytes, dict[str, str]]:
+    """Return a JSON text with a short name in the place of each long text, and the texts by name.
+
+    Only texts of letters, digits and the other characters of data URIs are replaced. The search for
+    quotation marks is as fast as the memory; every long text has one of the windows for itself.
+    """
+    parts: list[bytes] = []
+    texts: dict[str, str] = {}
+    tag, done = "", 0
+    window = _LONG // 2
+    place = 0
+    while place + window <= len(data):
+        next_quote = data.find(b'"', place, place + window)
+        if next_quote >= 0:
+            place += window
+            continue
+        begin, end = data.rfind(b'"', done, place) + 1, data.find(b'"', place + window)
+        place = end if end >= 0 else len(data)
+        text = _long_text(data, begin, end) if 0 < begin < end else None
+        if text is None:
+            continue
+        tag = tag or secrets.token_hex(16)  # no client can know it
+        name = f"{tag}{len(texts)}"
+        texts[name] = text
+        parts += [data[done:begin], name.encode()]
+        done = end
+    if not texts:
+        return data, texts
+    return b"".join([*parts, data[done:]]), texts
+
+
+def _long_text(data: bytes, begin: int, end: int) -> str | None:
+    """Return a text between quotation marks that has characters of data URIs only; None: another.
+
+    It is read a slice at a time, because methods of bytes hold the GIL. A value that begins with a
+    letter or digit after a quotation mark is a text. Names of values are left where they are.
+    """
+    is_name = _NAME_ENDS.match(data, end) is not None
+    if is_name or data[begin - 2 : begin - 1] == b"\\" or not data[begin : begin + 1].isalnum():
+        return None
+    slices: list[str] = []
+    for i in range(begin, end, _LONG):
+        one = data[i : min(i + _LONG, end)]
+        if one.translate(None, _OF_DATA_URIS):
+            return None
+        slices.append(one.decode("ascii"))
+    return "".join(slices)
+
+
+_NAME_ENDS = re.compile(rb'"[ \t\r\n]*:')
+_OF_DATA_URIS = (string.ascii_letters + string.digits + "+/=:;,-.").encode()
+
+
+def _with_long_texts(texts: Mapping[str, str], value: dict[str, Any]) -> dict[str, Any]:
+    """Put long texts in the place of their names, in an object without objects inside lists."""
+    for key, one in value.items():
+        if type(one) is str:
+            if one in texts:
+                value[key] = texts[one]
+        elif type(one) is list:
+            _fill(texts, one)
+    return value
+
+
+def _fill(texts: Mapping[str, str], values: list[Any]) -> None:
+    for i, one in enumerate(values):
+        if type(one) is str:
+            values[i] = texts.get(one, one)
+        elif type(one) is list:
+            _fill(texts, one)
 
 
 async def read_bytes(

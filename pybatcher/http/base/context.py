@@ -15,6 +15,8 @@ from ...calls.trace_headers import current_trace_headers, headers_of_trace
 from ...errors import PybatcherError
 from .body_room import BodyRoom
 from .connection import CheckCommas, read_body
+from .image_hosts import ImageHosts
+from .image_sources import load_images
 from .model_list import ModelList
 from .sampling_fields import bad
 from .token_texts import TokenTexts
@@ -28,12 +30,20 @@ class Context:
     """The models, the limits on bodies, and the token texts of each model.
 
     max_body: the most bytes of a request's body. room: the memory for the bodies of all requests.
+    image_hosts: the hosts that may be asked for images; None: no host.
     """
 
-    def __init__(self, models: ModelList, max_body: int, room: BodyRoom) -> None:
+    def __init__(
+        self,
+        models: ModelList,
+        max_body: int,
+        room: BodyRoom,
+        image_hosts: ImageHosts | None = None,
+    ) -> None:
         self.models = models
         self.max_body = max_body
         self._room = room
+        self._image_hosts = image_hosts or ImageHosts()
         self._texts: dict[str, tuple[str, TokenTexts]] = {}  # with the model's fingerprint
         self._shared: dict[object, Any] = {}
         self.began = int(time.time())
@@ -44,6 +54,10 @@ class Context:
         check: refuses a body by its commas, before it is parsed.
         """
         return await read_body(request, self.max_body, self._room, check)
+
+    async def load_images(self, request: Request, messages: list[dict[str, Any]]) -> dict[str, str]:
+        """Decode or fetch the images of messages; as the function of this name."""
+        return await load_images(request, messages, self._image_hosts, self._room)
 
     async def texts(self, name: str, batcher: AnyBatcher, options: Mapping[str, Any]) -> TokenTexts:
         """Return the token texts of a model, which log-probabilities need if `options` asks for

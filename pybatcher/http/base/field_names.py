@@ -10,11 +10,16 @@ from ...errors import PybatcherError
 from .event_stream import event
 from .http_error import HttpError, http_error
 
-__all__ = ["fields_named", "named_error", "renamed", "text_names"]
+__all__ = ["PART", "fields_named", "named_error", "renamed", "text_names"]
 
 Names = Callable[[], Mapping[str, str]]
-"""Returns the fields of a request by arguments of the call, their items, or members of items."""
+"""Returns the fields of a request by arguments of the call, their items, or members of items.
 
+Members of messages can be fields of their parts.
+"""
+
+PART = re.compile(r"\w+\[\d+\]\.content\[\d+\]\.\w+")
+"""A field of a part of a message."""
 _ARGUMENT = re.compile(r"\w+")
 _ITEM = re.compile(r"\w+\[\d+\]")
 _MEMBER = re.compile(r"\w+\[\d+\]\.\w+")
@@ -48,7 +53,7 @@ def renamed(error: HttpError, names: Mapping[str, str]) -> HttpError:
 
 def _own_name(place: str, names: Mapping[str, str]) -> str | None:
     """Return a text with its first words, a place in a call, as a request names it."""
-    for pattern in (_MEMBER, _ITEM, _ARGUMENT):
+    for pattern in (PART, _MEMBER, _ITEM, _ARGUMENT):
         found = pattern.match(place)
         if found is not None and (name := names.get(found[0])) is not None:
             return name + place[found.end() :]

@@ -36,12 +36,25 @@ def joined_turn(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """
     if len(parts) == 1:
         return parts[0]
-    turn = {"role": parts[0]["role"], "content": lines(part["content"] for part in parts)}
+    turn = {"role": parts[0]["role"], "content": _joined([part["content"] for part in parts])}
     if thought := lines(part.get("reasoning_content", "") for part in parts):
         turn["reasoning_content"] = thought
     if calls := [call for part in parts for call in part.get("tool_calls", ())]:
         turn["tool_calls"] = calls
     return turn
+
+
+def _joined(contents: Sequence[str | list[dict[str, Any]]]) -> str | list[dict[str, Any]]:
+    """Return contents as one: a text, or parts if one of them has parts."""
+    texts = [one for one in contents if isinstance(one, str)]
+    if len(texts) == len(contents):
+        return lines(texts)
+    joined: list[dict[str, Any]] = []
+    for content in contents:
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}] if content else []
+        joined += content
+    return joined
 
 
 def lines(texts: Iterable[str]) -> str:

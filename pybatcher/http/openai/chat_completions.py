@@ -13,6 +13,7 @@ from ...calls.options import TemplateOptions
 from ...params import chat_sampling
 from ...text.output.tools.tools import MAX_TOOLS
 from ...text.tool_call import ToolCall
+from ..base.image_sources import image_part, read_image_url
 from ..base.sampling_fields import (
     ANY_LENGTH,
     bad,
@@ -37,6 +38,7 @@ __all__ = [
     "finish_reason_of",
     "joined_logprobs",
     "read_chat",
+    "read_image_part",
     "read_messages",
     "template_options",
     "tool_call_body",
@@ -137,7 +139,10 @@ def _refuse_others(body: Mapping[str, Any]) -> None:
 
 
 def read_messages(messages: object) -> list[dict[str, Any]]:
-    """Return messages in the form of chat templates: developers are the system, parts are texts."""
+    """Return messages in the form of `chat`: developers are the system, parts are texts and images.
+
+    The images are `ImageSource`s, for `load_images`.
+    """
     if not isinstance(messages, list) or not messages:
         raise bad("messages", messages, "a list of at least one message")
     check_count(messages, "messages")
@@ -156,24 +161,56 @@ def _message(message: object, where: str) -> dict[str, Any]:
         read["content"] = ""
     content = read.get("content")
     if isinstance(content, list):
-        texts = [_part(part, f"{where}.content[{i}]") for i, part in enumerate(content)]
-        read["content"] = content_of(texts)
+        takes_images = read.get("role") in ("user", "tool")
+        parts = [
+            _part(part, f"{where}.content[{i}]", takes_images) for i, part in enumerate(content)
+        ]
+        read["content"] = content_of(parts)
     return read
 
 
-def content_of(texts: Sequence[str]) -> str | list[dict[str, str]]:
-    """Return a content of one text, or of parts, which the chat template joins."""
-    if len(texts) < 2:
-        return "".join(texts)
-    return [{"type": "text", "text": text} for text in texts]
+def content_of(parts: Sequence[str | dict[str, Any]]) -> str | list[dict[str, Any]]:
+    """Return a content of one text, or of parts, which the chat template joins.
+
+    parts: texts, and parts with images.
+    """
+    if not parts:
+        return ""
+    if len(parts) == 1 and isinstance(parts[0], str):
+        return parts[0]
+    return [{"type": "text", "text": one} if isinstance(one, str) else one for one in parts]
 
 
-def _part(part: object, where: str) -> str:
+def _part(part: object, where: str, takes_images: bool) -> str | dict[str, Any]:
     kind = part.get("type") if isinstance(part, dict) else None
-    if not isinstance(part, dict) or kind not in ("text", "refusal", "input_text", "output_text"):
-        raise bad(f"{where}.type", kind, "'text': this server reads no other")
+    is_image = kind in ("image_url", "input_image")
+    if (
+        not isinstance(part, dict)
+        or not (is_image or kind in ("text", "refusal", "input_text", "output_text"))
+        or (is_image and not takes_images)
+    ):
+        wanted = "'text' or 'image_url'" if takes_images else "'text', in a message of this role"
+        raise bad(f"{where}.type", kind, f"{wanted}: this server reads no other")
+    if is_image:
+        return read_image_part(part, where)
     field = "refusal" if kind == "refusal" else "text"
     return read_text(part.get(field), f"{where}.{field}")
+
+
+def read_image_part(part: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return a part with an image of chats (`image_url`) or responses (`input_image`).
+
+    where: the name of the part in errors. Raises HttpError.
+    """
+    if part.get("file_id") is not None:
+        advice = "this server keeps no files; send the image as a data URI in image_url"
+        raise unsupported(f"{where}.file_id", advice)
+    url, detail, where = part.get("image_url"), part.get("detail"), f"{where}.image_url"
+    at = f"{where.removesuffix('image_url')}detail"
+    if isinstance(url, dict):
+        detail, at = url.get("detail", detail), f"{where}.detail"
+        url, where = url.get("url"), f"{where}.url"
+    return image_part(read_image_url(url, where), detail, at)
 
 
 def choices_of(made: Completion, texts: TokenTexts) -> Iterator[dict[str, Any]]:

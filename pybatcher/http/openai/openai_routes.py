@@ -57,6 +57,7 @@ async def chat_completions(context: Context, request: Request) -> Any:
     name, batcher = context.models.find(body.get("model"))
     asked = read_chat(body)
     del body  # its unknown fields can be large
+    asked.names.update(await context.load_images(request, asked.messages))
     with fields_named(lambda: asked.names):
         return await _chat(context, request, name, batcher, asked)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...params import chat_sampling
+from ..base.field_names import PART
 from ..base.http_error import HttpError
 from ..base.sampling_fields import (
     ANY_LENGTH,
@@ -106,7 +107,10 @@ def read_response(body: Mapping[str, Any]) -> ResponseAsked:
 def told_error(error: HttpError, names: Mapping[str, str]) -> HttpError:
     """Return an error of a call with the field names of this API."""
     field = error.param or ""
-    if (item := re.match(r"\w+\[\d+\]", field)) and (own := names.get(item[0])) is not None:
+    for pattern in (PART, r"\w+\[\d+\]"):
+        item = re.match(pattern, field)
+        if item is None or (own := names.get(item[0])) is None:
+            continue
         rest = error.message.removeprefix(item[0])
         return error.of_field(own + field[item.end() :], own + rest)
     name = names.get(re.split(r"[.\[]", field)[0])

@@ -8,12 +8,13 @@ from typing import Any
 
 from ..base.sampling_fields import bad, read_text
 from ..base.turns import check_count, joined_turn
-from .chat_completions import content_of
+from .chat_completions import content_of, read_image_part
 
 __all__ = ["read_input"]
 
 _ROLES = ("user", "assistant", "system", "developer")
 _TYPES = "'message', 'function_call', 'function_call_output' or 'reasoning'"
+_PARTS = "'input_text' or 'output_text', or 'input_image' of a user or a tool"
 _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 
 
@@ -70,8 +71,11 @@ def _message(item: object, where: str) -> dict[str, Any]:
             return {"role": "assistant", "content": "", "tool_calls": [_call(item, where)]}
         case "function_call_output":
             call_id = read_text(item.get("call_id"), f"{where}.call_id", may_be_empty=False)
-            output = _content(item.get("output"), f"{where}.output")
-            return {"role": "tool", "tool_call_id": call_id, "content": output}
+            return {
+                "role": "tool",
+                "tool_call_id": call_id,
+                "content": _output(item.get("output"), f"{where}.output"),
+            }
         case "item_reference":
             raise bad(f"{where}.type", kind, f"{_TYPES}: this server keeps no items to refer to")
         case _:
@@ -84,10 +88,30 @@ def _of_role(item: Mapping[str, Any], where: str) -> dict[str, Any]:
         raise bad(f"{where}.role", role, "'user', 'assistant', 'system' or 'developer'")
     given, where = item.get("content"), f"{where}.content"
     if role == "user" and isinstance(given, list):
-        texts = [_part(part, f"{where}[{index}]") for index, part in enumerate(given)]
-        return {"role": role, "content": content_of(texts)}
+        return {"role": role, "content": content_of(_parts(given, where))}
     content = _content(given, where)
     return {"role": "system" if role == "developer" else role, "content": content}
+
+
+def _output(output: object, where: str) -> str | list[dict[str, Any]]:
+    """Return the output of a tool: a text, or parts if it has images."""
+    if isinstance(output, list):
+        parts = _parts(output, where)
+        if not all(isinstance(part, str) for part in parts):
+            return content_of(parts)
+    return _content(output, where)
+
+
+def _parts(given: list[Any], where: str) -> list[str | dict[str, Any]]:
+    """Return the texts and images of a content."""
+    parts: list[str | dict[str, Any]] = []
+    for index, part in enumerate(given):
+        at = f"{where}[{index}]"
+        if isinstance(part, dict) and part.get("type") in ("input_image", "image_url"):
+            parts.append(read_image_part(part, at))
+        else:
+            parts.append(_part(part, at))
+    return parts
 
 
 def _reasoning(item: Mapping[str, Any], where: str) -> str:
@@ -122,5 +146,5 @@ def _part(part: object, where: str) -> str:
     if kind == "refusal":
         return read_text(part.get("refusal"), f"{where}.refusal")
     if not isinstance(kind, str) or kind not in _TEXT_PARTS:
-        raise bad(f"{where}.type", kind, "'input_text' or 'output_text': this server reads texts")
+        raise bad(f"{where}.type", kind, _PARTS)
     return read_text(part.get("text"), f"{where}.text")

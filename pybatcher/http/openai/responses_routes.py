@@ -35,6 +35,7 @@ async def responses(context: Context, request: Request) -> Any:
     name, batcher = context.models.find(body.get("model"))
     asked = read_response(body)
     del body  # its unknown fields can be large
+    asked.names.update(await context.load_images(request, asked.messages))
     try:
         return await _respond(context, request, name, batcher, asked)
     except PybatcherError as error:
@@ -69,6 +70,8 @@ async def input_tokens(context: Context, request: Request) -> Any:
     body = await context.body(request)
     _, batcher = context.models.find(body.get("model"))
     asked = read_response(body)
+    del body  # a second copy of its images
+    asked.names.update(await context.load_images(request, asked.messages))
     try:
         asking = batcher.tokenize(asked.messages, **template_options(asked.options))
         tokens = await unless_gone(request, asking)

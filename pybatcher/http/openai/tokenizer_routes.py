@@ -29,6 +29,8 @@ async def tokenize(context: Context, request: Request) -> Any:
     _, batcher = context.models.find(body.get("model"))
     if body.get("messages") is not None:
         asked = read_chat(body)
+        del body  # a second copy of its images
+        asked.names.update(await context.load_images(request, asked.messages))
         with fields_named(lambda: asked.names):
             ids = await batcher.tokenize(asked.messages, **asked.template_options)
     else:

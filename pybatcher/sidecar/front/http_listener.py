@@ -132,6 +132,7 @@ class HttpListener(Listener):
             api_keys=self._known_keys,
             max_body=self._config.max_frame,
             allow_origins=self._origins,
+            allow_image_hosts=self._config.allow_image_hosts,
         )
         self._watchers = app.state.watchers
         most = self._config.max_connections

@@ -39,6 +39,7 @@ _LogLevel = Literal["debug", "info", "warning", "error"]
 _LONGEST = 1e6  # seconds
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s?#@]+")
 _HOST = re.compile(r"\*|[^\s/:?#@*\[\]]+")
+_FULL_HOST = re.compile(r"(?:[A-Za-z0-9-]+\.)+[A-Za-z][A-Za-z0-9-]*")
 _MOST_BYTES = 16 * 2**20  # of a file that an option names
 _UID_MAX = 2**32 - 2  # -1 means no user
 
@@ -62,6 +63,8 @@ class ServeConfig:
         https://host:port, besides the server's own; "*": all may.
     allow_hosts: names by which requests may call HTTP on loopback, besides localhost,
         addresses and the hosts of `allow_origins`; "*": any.
+    allow_image_hosts: full names of hosts that images of requests over HTTP may be fetched
+        from, by https at port 443; none: nothing is fetched.
     allow_no_key: serve other machines without keys: all who can connect may.
     served_model_name: name of the model over HTTP. None: its own.
     max_connections: most connections, over HTTP as many again; one more is turned away.
@@ -92,6 +95,7 @@ class ServeConfig:
     api_key_file: str | None = None
     allow_origins: Sequence[str] = ()
     allow_hosts: Sequence[str] = ()
+    allow_image_hosts: Sequence[str] = ()
     allow_no_key: bool = False
     served_model_name: str | None = None
     max_connections: int = 256
@@ -131,6 +135,9 @@ class ServeConfig:
         wanted = "a list of host names without a port, or of '*'"
         hosts = _all_matching("allow_hosts", self.allow_hosts, _HOST, wanted)
         object.__setattr__(self, "allow_hosts", hosts)
+        wanted = "a list of full names of hosts, as images.example.org, without a port"
+        hosts = _all_matching("allow_image_hosts", self.allow_image_hosts, _FULL_HOST, wanted)
+        object.__setattr__(self, "allow_image_hosts", hosts)
         check_int("max_connections", self.max_connections, 1, 2**20)
         check_int("max_in_flight", self.max_in_flight, 1, 2**20)
         check_int("max_frame", self.max_frame, 1024, 2**31 - 1)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pybatcher.http.anthropic.messages_input import read_conversation, read_request
 from pybatcher.http.base.http_error import HttpError
+from pybatcher.http.base.image_sources import ImageSource
 from pybatcher.params import CHAT_SAMPLING, OF_MODELS
 
 TOOL = {"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}
@@ -229,7 +230,42 @@ def assistant(*blocks: Any) -> dict[str, Any]:
 
 
 RESULT = {"type": "tool_result", "tool_use_id": "t"}
-IMAGE = {"type": "image", "source": {"type": "base64", "data": ""}}
+
+
+def image(**source: Any) -> dict[str, Any]:
+    return {"type": "image", "source": source}
+
+
+IMAGE = image(type="base64", media_type="image/png", data="AAAA")
+SVG = image(type="base64", media_type="image/svg+xml", data="AAAA")
+
+
+def test_images_keep_their_places_among_texts() -> None:
+    by_url = image(type="url", url="https://a.example/b")
+    text = {"type": "text", "text": "a"}
+    result = {**RESULT, "content": [text, IMAGE], "is_error": True}
+    plain = {**RESULT, "content": [text, text]}
+    read = read_conversation(user(text, IMAGE, text, by_url, result, plain)).messages
+    source = ImageSource("messages[0].content[1].source.data", "AAAA")
+    fetched = ImageSource("messages[0].content[3].source.url", "https://a.example/b", -1)
+    assert read[0] == {
+        "role": "user",
+        "content": [
+            text,
+            {"type": "image", "image": source},
+            text,
+            {"type": "image", "image": fetched},
+        ],
+    }
+    told = ImageSource("messages[0].content[4].content[1].source.data", "AAAA")
+    assert read[1]["content"] == [
+        {"type": "text", "text": "Error:"},
+        text,
+        {"type": "image", "image": told},
+    ]
+    assert read[2]["content"] == "a\na"
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"max_tokens": None}, "max_tokens"),
     ({"messages": None}, "messages"),
@@ -246,10 +282,21 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (user("Hi"), "messages[0].content[0]"),
     (user({"text": "Hi"}), "messages[0].content[0].type"),
     (user({"type": "text"}), "messages[0].content[0].text"),
-    (user({"type": "text", "text": "a"}, IMAGE), "messages[0].content[1].type"),
+    (user({"type": "image"}), "messages[0].content[0].source"),
+    (user({"type": "image", "source": "x"}), "messages[0].content[0].source"),
+    (user(image()), "messages[0].content[0].source.type"),
+    (user(image(type=["base64"])), "messages[0].content[0].source.type"),
+    (user(image(type="file", file_id="f")), "messages[0].content[0].source.type"),
+    (user(image(type="base64", data="AA==")), "messages[0].content[0].source.media_type"),
+    (user({"type": "text", "text": "a"}, SVG), "messages[0].content[1].source.media_type"),
+    (user(image(type="base64", media_type="image/png")), "messages[0].content[0].source.data"),
+    (user(image(type="url", url="file:///a")), "messages[0].content[0].source.url"),
+    (user(image(type="url", url=5)), "messages[0].content[0].source.url"),
     (user({"type": "tool_result"}), "messages[0].content[0].tool_use_id"),
     (user({**RESULT, "content": 5}), "messages[0].content[0].content"),
-    (user({**RESULT, "content": [IMAGE]}), "messages[0].content[0].content[0].type"),
+    (user({**RESULT, "content": [SVG]}), "messages[0].content[0].content[0].source.media_type"),
+    (user({**RESULT, "content": [IMAGE, RESULT]}), "messages[0].content[0].content[1].type"),
+    (assistant(IMAGE), "messages[1].content[0].type"),
     (user({**RESULT, "is_error": "no"}), "messages[0].content[0].is_error"),
     (assistant(RESULT), "messages[1].content[0].type"),
     (assistant({"type": "thinking"}), "messages[1].content[0].thinking"),

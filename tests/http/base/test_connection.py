@@ -119,6 +119,64 @@ def test_other_threads_run_while_a_large_body_is_parsed(value: bytes) -> None:
     assert max(b - a for a, b in pairwise(times)) < (end - begin) / 3
 
 
+def test_other_threads_run_while_a_large_image_is_parsed() -> None:
+    """Times are of the process, so that other processes do not matter."""
+    data = b'{"a":"data:image/png;base64,' + b"iVBO" * 2**22 + b'"}'
+    times, is_parsed = [time.process_time()], threading.Event()
+
+    def run() -> None:
+        while not is_parsed.is_set():
+            times.append(time.process_time())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    begin = time.process_time()
+    body = connection._parsed(data, BodyRoom(2**26))
+    end = time.process_time()
+    is_parsed.set()
+    thread.join()
+    assert len(body["a"]) == 2**24 + 22
+    assert max(b - a for a, b in pairwise(times)) < (end - begin) / 3
+
+
+LONG = "data:image/png;base64," + "Ab0/" * 2**15
+NEAR = "x" * (2**15 - 1)  # shorter than a window of the search
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": LONG},
+        {"a": [LONG, [LONG], {"b": [[LONG]]}, "", 1, None], "c": LONG},
+        {LONG: LONG, "a": {LONG + "=": 1}},
+        {"a": LONG + " ", "b": LONG + "\n", "c": LONG + "ä", "d": '"' + LONG, "e": "\\" + LONG},
+        {"a": LONG + '"', "b": LONG + '"' + LONG, "c": '\\"' + LONG},
+        {"a": [1234567] * 20_000, "b": LONG, "c": [1.5] * 30_000},
+        {"a": NEAR, "b": "x" * 2**15, "c": "x" * 2**16, "d": "x" * (2**16 - 1)},
+    ],
+)
+def test_long_texts_are_read_as_they_are(value: Any) -> None:
+    for made in (json.dumps(value), json.dumps(value, indent=1, ensure_ascii=False)):
+        assert connection._parsed(made.encode(), BodyRoom(2**26)) == json.loads(made)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        f'{{"a": "{LONG}',
+        f'{{"a": {LONG}"}}',
+        f'{{"a": "b"{LONG}"c"}}',
+        f'{{"a": "{LONG}" 1}}',
+        f'{{"a": "{LONG}"',
+        f'{{"a": "{LONG}\n"}}',
+        f'"{LONG}" "{LONG}"',
+    ],
+)
+def test_long_texts_do_not_repair_a_body(data: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - of the parser
+        connection._parsed(data.encode(), BodyRoom(2**26))
+
+
 async def test_a_body_with_too_many_commas_is_dropped_while_it_is_received() -> None:
     seen: list[int] = []
 

@@ -6,6 +6,7 @@ import pytest
 
 from pybatcher import Piece, TokenLogprob, ToolCall, ToolCallDelta
 from pybatcher.http.base.http_error import HttpError
+from pybatcher.http.base.image_sources import ImageSource
 from pybatcher.http.openai.chat_completions import chunks_of, read_chat, read_messages
 from pybatcher.params import CHAT_SAMPLING, OF_MODELS
 
@@ -92,6 +93,51 @@ def test_a_part_is_a_text_also_an_empty_one() -> None:
         with pytest.raises(HttpError) as raised:
             content({"type": "text", "text": "a"}, part)
         assert raised.value.param == f"messages[0].content[1].{field}"
+
+
+def test_images_are_parts_of_their_own() -> None:
+    url = "data:image/png;base64,AAAA"
+
+    def content(*parts: Any, role: str = "user") -> Any:
+        message = {"role": role, "content": list(parts), "tool_call_id": "1"}
+        return read_messages([message])[0]["content"]
+
+    def source(where: str, text: str = url, start: int = 22) -> ImageSource:
+        return ImageSource(f"messages[0].content[{where}", text, start)
+
+    low = {"type": "image_url", "image_url": {"url": url, "detail": "low"}}
+    text = {"type": "text", "text": "a"}
+    assert content(low) == [{"type": "image", "image": source("0].image_url.url"), "detail": "low"}]
+    assert content(text, {"type": "image_url", "image_url": {"url": "https://a.example"}}) == [
+        text,
+        {"type": "image", "image": source("1].image_url.url", "https://a.example", -1)},
+    ]
+    of_responses = {"type": "input_image", "image_url": url, "detail": "high"}
+    assert content(of_responses, text, role="tool") == [
+        {"type": "image", "image": source("0].image_url"), "detail": "high"},
+        text,
+    ]
+    bad: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"type": "image_url"}, "image_url"),
+        ({"type": "image_url", "image_url": None}, "image_url"),
+        ({"type": "image_url", "image_url": []}, "image_url"),
+        ({"type": "image_url", "image_url": {}}, "image_url.url"),
+        ({"type": "image_url", "image_url": {"url": {"url": url}}}, "image_url.url"),
+        ({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}, "image_url.url"),
+        ({"type": "image_url", "image_url": {"url": url, "detail": "max"}}, "image_url.detail"),
+        ({"type": "input_image", "image_url": url, "detail": 5}, "detail"),
+        ({"type": "input_image", "file_id": "file-1"}, "file_id"),
+        ({"type": "image", "image": url}, "type"),
+        ({"type": "video_url", "video_url": {"url": url}}, "type"),
+    )
+    for part, field in bad:
+        with pytest.raises(HttpError) as raised:
+            content(text, part)
+        assert raised.value.param == f"messages[0].content[1].{field}"
+        assert raised.value.message.startswith(raised.value.param)
+    for role in ("system", "developer", "assistant"):
+        with pytest.raises(HttpError, match=r"content\[0\].type .*'text', in a message of this"):
+            content(low, role=role)
 
 
 def test_a_step_is_one_chunk_a_sample() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pybatcher.http.base.http_error import HttpError
+from pybatcher.http.base.image_sources import ImageSource
 from pybatcher.http.openai.responses_input import read_input
 
 
@@ -51,6 +52,32 @@ def test_messages_of_all_roles_with_and_without_a_type() -> None:
         ("user", [{"type": "text", "text": "c"}, {"type": "text", "text": "d"}]),
         *(("assistant", "e"), ("system", "f"), ("system", "g")),
     ]
+
+
+URL = "data:image/png;base64,AAAA"
+IMAGE = {"type": "input_image", "image_url": URL}
+
+
+def test_images_of_users_and_tools() -> None:
+    items = [
+        message("user", [IMAGE]),
+        call("c"),
+        output("c", [{"type": "input_text", "text": "a"}, {**IMAGE, "detail": "low"}]),
+        output("d", [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]),
+    ]
+    read = read_input(items)
+    first = ImageSource("input[0].content[0].image_url", URL, 22)
+    second = ImageSource("input[2].output[1].image_url", URL, 22)
+    assert read[0]["content"] == [{"type": "image", "image": first}]
+    assert read[2]["content"] == [
+        {"type": "text", "text": "a"},
+        {"type": "image", "image": second, "detail": "low"},
+    ]
+    assert read[3]["content"] == "a\nb"
+    with pytest.raises(HttpError) as raised:
+        read_input([message("user", [{"type": "input_image", "file_id": "file-1"}])])
+    assert raised.value.param == "input[0].content[0].file_id"
+    assert raised.value.code == "unsupported_parameter"
 
 
 def test_the_systems_messages_at_the_beginning_are_one() -> None:
@@ -141,7 +168,13 @@ def test_reasoning_is_its_content_or_its_summary(item: dict[str, Any], text: str
         ([message("user", [{"type": "input_text", "text": 5}])], "input[0].content[0].text"),
         (
             [message("user", [{"type": "input_image", "image_url": "x"}])],
-            "input[0].content[0].type",
+            "input[0].content[0].image_url",
+        ),
+        ([message("assistant", [IMAGE])], "input[0].content[0].type"),
+        ([message("system", [IMAGE])], "input[0].content[0].type"),
+        (
+            [message("user", [{"type": "input_image", "image_url": URL, "detail": "max"}])],
+            "input[0].content[0].detail",
         ),
         ([message("user", [{"type": "input_file", "file_id": "x"}])], "input[0].content[0].type"),
         ([message("user", [{"type": "refusal", "text": "x"}])], "input[0].content[0].refusal"),
@@ -153,7 +186,10 @@ def test_reasoning_is_its_content_or_its_summary(item: dict[str, Any], text: str
         ([output("", "x")], "input[0].call_id"),
         ([output("c", None)], "input[0].output"),
         ([output("c", {"a": 1})], "input[0].output"),
-        ([output("c", [{"type": "input_image", "image_url": "x"}])], "input[0].output[0].type"),
+        (
+            [output("c", [{"type": "input_image", "image_url": "x"}])],
+            "input[0].output[0].image_url",
+        ),
         ([{"type": "reasoning", "content": 5}], "input[0].content"),
         ([{"type": "reasoning", "summary": [5]}], "input[0].summary[0]"),
     ],
