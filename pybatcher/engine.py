@@ -55,7 +55,7 @@ from .params.config import (
     EngineConfig,
     ParallelSize,
 )
-from .scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult, TopLogprobs
+from .scheduling.plan import EncodeWork, SampledToken, StepEntry, StepPlan, StepResult, TopLogprobs
 from .text.grammars import GrammarJob, OutputMatcher, StepMasks, after_step, before_step
 
 __all__ = ["Engine", "Progress", "open_guarded"]
@@ -255,16 +255,38 @@ class Engine(_core.Engine):
         )
 
     def step(self, plan: StepPlan) -> StepResult:
-        """Run one forward pass over the plan's entries and sample.
+        """Run one forward pass over the plan's entries and sample, after the tower's part.
 
         Appends the tokens of every entry to its sequence, also for the sequences in
         `StepResult.failed`; of draft tokens, only the accepted ones.
         Raises RequestTooLongError past `max_sequence_length`, KvCacheFullError if blocks are
         short, and InvalidRequestError. No entry is computed then.
         """
+        encoded = None if plan.encode is None else self._encode(plan.encode)
+        if not plan.entries and plan.encode is not None:
+            return StepResult({}, encoded=encoded)
         if any(entry.matcher is not None for entry in plan.entries):
-            return self._step_with_grammars(plan)
-        return self._step(plan.entries)
+            result = self._step_with_grammars(plan)
+        else:
+            result = self._step(plan.entries)
+        return result if encoded is None else replace(result, encoded=encoded)
+
+    def _encode(self, work: EncodeWork) -> tuple[NDArray[np.float32] | str, ...] | None:
+        """Do the tower's part of a step; return the rows of its tiles once they are complete."""
+        if work.begin:
+            self.tower_begin(
+                [
+                    (
+                        tile.patches,
+                        tile.coordinates,
+                        tile.table_index,
+                        tile.table_weight,
+                        tile.windows,
+                    )
+                    for tile in work.begin
+                ]
+            )
+        return tuple(self.tower_take()) if self.tower_run(work.row_layers) else None
 
     def _step(
         self,

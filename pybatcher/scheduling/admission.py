@@ -206,6 +206,8 @@ class Admission:
             n_prompt=len(request.prompt),
             stop_token_ids=sorted(request.end_token_ids),
         )
+        if request.images is not None and request.images.positions is not None:
+            kv.seq_positions(live.seq_id, request.images.positions.T)
         live.num_computed_tokens = cached
         return True
 

@@ -12,12 +12,14 @@ from .budget import StepBudget, long_prefill_threshold
 from .containment import WorkFor
 from .events import Admitted, Resumed
 from .kv_allocator import KvAllocator, appendable_blocks, blocks_for
+from .plan import EncodeWork
 from .preemption import VICTIM_POLICIES
 from .prefix import SharedPrefix
 from .request import LiveRequest
 from .request_table import RequestTable
 from .speculation import Speculation
 from .step_time import StepLoad, StepTime
+from .tower import Tower
 
 __all__ = ["BatchBuilder", "ScheduledRows"]
 
@@ -35,6 +37,7 @@ class BatchBuilder:
 
     admission: finds KV for requests that have none.
     load: the load of the step that was built last. blocks: the number of blocks that it leaves.
+    encode: the work of the vision tower in that step; None: none.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class BatchBuilder:
         table: RequestTable,
         speculation: Speculation,
         step_time: StepTime | None,
+        tower: Tower,
     ) -> None:
         self._config = config
         self._kv = kv
@@ -62,6 +66,8 @@ class BatchBuilder:
         self._followers: list[LiveRequest] = []
         self._taken_blocks = 0  # by the rows scheduled so far
         self.load = StepLoad()
+        self._tower = tower
+        self.encode: EncodeWork | None = None
 
     @property
     def blocks(self) -> int:
@@ -72,7 +78,7 @@ class BatchBuilder:
 
     def build(self) -> tuple[ScheduledRows, list[LiveRequest]]:
         """Return the rows of an ordinary step, and the generating requests among their owners."""
-        self._start_prefixes()
+        self._begin_step()
         suspects = [p for p in self._table.prefixes if p.is_suspect and p.seq_id >= 0]
         if suspects and (alone := self._rows_of_prefix(suspects)):
             return alone, []
@@ -86,16 +92,18 @@ class BatchBuilder:
         with WorkFor("schedule its prompt") as work:
             for work.owner in self._started_prompts():
                 n_partial += self._schedule(rows, work.owner, budget)
+        self.encode = self._tower.plan(budget)
         self._schedule_newcomers(rows, n_partial, budget)
+        self.encode = self.encode or self._tower.plan(budget)
         if self._config.max_num_partial_prefills > 1:
             self._top_up(rows, len(generating), budget)
-        if not rows and self._table.running:
+        if not rows and self.encode is None and self._table.running:
             self._schedule_by_preemption(rows, budget)
         return rows, generating
 
     def build_alone(self, candidate: LiveRequest) -> ScheduledRows:
         """Return the rows of a step without other requests; none if it cannot run alone."""
-        self._start_prefixes()
+        self._begin_step()
         if rows := self._rows_of_prefix(self._started_prefixes()):
             return rows  # the prompt of the candidate may begin with that prefix
         budget = StepBudget(self._config, 0, self.load, None)
@@ -107,7 +115,8 @@ class BatchBuilder:
                 self._run(candidate)
             if candidate.leader is None or self._join(candidate):
                 self._schedule(rows, candidate, budget)
-                while not rows and self._preempt_one(spared=candidate):
+                self.encode = self._tower.plan(budget)
+                while not rows and self.encode is None and self._preempt_one(spared=candidate):
                     self._schedule(rows, candidate, budget)
         return rows
 
@@ -197,7 +206,7 @@ class BatchBuilder:
                 if self.blocks < 0:  # its cached windows took blocks of the rows scheduled so far
                     self.admission.forget(live)
                     break
-                left = live.num_tokens_to_compute
+                left = self._tower.ready(live, live.num_tokens_to_compute)
                 is_partial = (
                     not live.request.is_whole
                     and budget.offer(live.num_computed_tokens, left) < left
@@ -215,8 +224,11 @@ class BatchBuilder:
     def _schedule(
         self, rows: ScheduledRows, owner: LiveRequest | SharedPrefix, budget: StepBudget
     ) -> bool:
-        """Append the owner's rows that fit into the step and KV. True if tokens are left over."""
-        computed, left = owner.num_computed_tokens, owner.num_tokens_to_compute
+        """Append the owner's rows that fit into the step and KV. True if tokens are left over.
+
+        Tokens of images that are not encoded yet, and those after them, do not count.
+        """
+        computed, left = owner.num_computed_tokens, self._left_of(owner)
         room = self._room_after(computed)
         if isinstance(owner, LiveRequest) and owner.request.is_whole:
             count = budget.offer_whole(left) if left <= room else 0
@@ -233,7 +245,7 @@ class BatchBuilder:
         missing = []
         with WorkFor("schedule its prompt") as work:
             for i, (work.owner, count) in enumerate(prompts, n_generating):
-                missing.append((work.owner.num_tokens_to_compute - count, i))
+                missing.append((self._left_of(work.owner) - count, i))
         for left, i in sorted(missing):
             owner, count = rows[i]
             computed = owner.num_computed_tokens + count
@@ -241,6 +253,16 @@ class BatchBuilder:
             if more > 0:
                 rows[i] = (owner, count + more)
                 self._take(computed, more, budget)
+
+    def _left_of(self, owner: LiveRequest | SharedPrefix) -> int:
+        """Return how many of the owner's tokens can be computed now, as far as images go."""
+        left = owner.num_tokens_to_compute
+        return left if isinstance(owner, SharedPrefix) else self._tower.ready(owner, left)
+
+    def _begin_step(self) -> None:
+        self._start_prefixes()
+        self._tower.begin_step()
+        self.encode = None
 
     def _take(self, computed: int, count: int, budget: StepBudget) -> None:
         block_size = self._kv.block_size

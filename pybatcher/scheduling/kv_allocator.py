@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..errors import EngineFailedError
 from ..params import SamplingParams
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = [
     "WAY_OUT_FOR_ENCODERS",
@@ -75,6 +79,21 @@ class KvAllocator(Protocol):
     @property
     def takes_drafts(self) -> bool:
         """True if tokens of a step can be rolled back, as rejected draft tokens are."""
+
+    @property
+    def tower_rows(self) -> int:
+        """Most patches that the vision tower takes at a time; 0: the engine takes no images."""
+
+    @property
+    def tower_layers(self) -> int:
+        """Layers of the vision tower."""
+
+    @property
+    def tower_row_cost(self) -> float:
+        """Work of a patch in one layer of the tower, beside that of a token in the whole model."""
+
+    def seq_positions(self, seq_id: int, positions: NDArray[np.int32]) -> None:
+        """Set the rope positions (n, 3) of the sequence's first tokens."""
 
     def seq_new(self, namespace: str = "", *, common: bool = False) -> int:
         """Take the first free sequence id. Prefixes are shared inside a namespace only.

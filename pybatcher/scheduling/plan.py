@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..errors import PybatcherError
 
 __all__ = [
+    "EncodeWork",
     "Pooling",
     "SampledToken",
     "StepEntry",
@@ -92,18 +93,33 @@ class StepEntry(NamedTuple):
     output: Sequence[int] = ()
 
 
+class EncodeWork(NamedTuple):
+    """The part of the vision tower's work that a step does.
+
+    begin: the `Tile`s to encode from now on, in the place of those in the tower; (): the tower
+        continues.
+    row_layers: the number of rows times layers to compute, at least. The engine computes whole
+        chunks of rows.
+    """
+
+    begin: tuple[Any, ...]
+    row_layers: int
+
+
 @dataclass(frozen=True, slots=True)
 class StepPlan:
     """One forward pass: decode entries first, then prefill entries.
 
     decode_rows, draft_rows, prefill_rows: one row for each decode entry, for each draft token,
         and for each prompt token. Their sum is the number of rows of the pass.
+    encode: the work of the vision tower before the pass; with it, there may be no entries.
     """
 
     entries: tuple[StepEntry, ...]
     decode_rows: int
     prefill_rows: int
     draft_rows: int = 0
+    encode: EncodeWork | None = None
 
 
 class SampledToken(NamedTuple):
@@ -133,6 +149,8 @@ class StepResult:
     complete: sequences whose structured output ends with the last sampled token.
     forced: tokens of the text that the grammar demands next. The model may write that text in
         other tokens, so these are only drafts.
+    encoded: when the tower is done with its tiles, the rows of each, float32 (n_tokens,
+        image_columns), or the reason why a tile has none; else None.
     """
 
     sampled: Mapping[int, tuple[SampledToken, ...]]
@@ -142,3 +160,4 @@ class StepResult:
     complete: frozenset[int] = frozenset()
     forced: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     top_logprobs: Mapping[int, tuple[TopLogprobs, ...]] = field(default_factory=dict)
+    encoded: tuple[NDArray[np.float32] | str, ...] | None = None

@@ -35,6 +35,7 @@ from .request_table import RequestTable
 from .speculation import Speculation
 from .statistics import SchedulerStatistics
 from .step_time import StepTime
+from .tower import Tower
 
 __all__ = ["Scheduler"]
 
@@ -57,7 +58,10 @@ class Scheduler:
         self._speculation = Speculation(config.max_draft_tokens if kv.takes_drafts else 0)
         times_steps = config.itl_target is not None or config.dynamic_chunking
         self._step_time = StepTime() if times_steps else None
-        self._builder = BatchBuilder(config, kv, self._table, self._speculation, self._step_time)
+        self._tower = Tower(kv)
+        self._builder = BatchBuilder(
+            config, kv, self._table, self._speculation, self._step_time, self._tower
+        )
         self._poison = PoisonRequests()
         self._n_batch = config.n_batch
         self._kv = kv
@@ -73,6 +77,8 @@ class Scheduler:
         now, and EngineError with its cause for values of wrong types. Nothing has changed then.
         """
         with typed_errors_of("submit it", request):
+            if request.images is not None:
+                self._tower.check(request.images, request.where)
             self._builder.admission.check_can_ever_fit(request)
             self._table.add(request, now)
 
@@ -162,6 +168,7 @@ class Scheduler:
         plan = contain(partial(self._plan, now), self._end_faulty)
         if plan is not None:
             self._table.in_step = True
+            self._tower.step_begins()
             self._began = now
             self._speculation.step_begins(plan, now)
         return plan
@@ -179,6 +186,8 @@ class Scheduler:
         self._speculation.step_ends(now)
         if self._step_time is not None:
             self._step_time.note(self._builder.load, now - self._began)
+        if result.encoded is not None:
+            self._tower.take(result.encoded, self._table.running.values())
         rows = iter(in_flight)  # if `contain` runs the action again, it resumes at the next row
         contain(partial(self._take_results, rows, result), self._end_faulty)
         contain(self._builder.let_followers_join, self._end_faulty)
@@ -194,7 +203,10 @@ class Scheduler:
         """
         in_flight, self._in_flight = self._in_flight or [], None
         contain(self._table.lose_kv, self._end_faulty)
-        poison = self._poison.step_failed([owner for owner, _ in in_flight])
+        owners = [owner for owner, _ in in_flight]
+        owners += [live for live in self._tower.owners if live not in owners]
+        self._tower.lose()
+        poison = self._poison.step_failed(owners)
         if poison is not None:
             self._end_owner(poison, poison_error(poison, error))
         return self.take_events()
@@ -266,9 +278,10 @@ class Scheduler:
         self._table.park_paused(now, spared=self._poison.current)
         generating: list[LiveRequest] = []
         rows = self._rows_of_poison_candidate()
-        if not rows:
+        if not rows and self._poison.current is None:
             rows, generating = self._builder.build()
-        if not rows:
+        encode = self._builder.encode
+        if not rows and encode is None:
             return None
         decode_rows = len(generating)
         prefill_rows = sum(count for _, count in rows[decode_rows:])
@@ -282,20 +295,50 @@ class Scheduler:
         with WorkFor("make its step entry") as work:
             for work.owner, count in rows:
                 draft = drafts.get(work.owner.seq_id, ()) if drafts else ()
-                in_flight.append((work.owner, _entry(work.owner, count, draft)))
+                in_flight.append((work.owner, self._entry(work.owner, count, draft)))
         plan = StepPlan(
             entries=tuple(entry for _, entry in in_flight),
             decode_rows=decode_rows,
             prefill_rows=prefill_rows,
             draft_rows=sum(map(len, drafts.values())),
+            encode=encode,
         )
         self._in_flight = in_flight
         return plan
 
+    def _entry(
+        self, owner: LiveRequest | SharedPrefix, count: int, draft: tuple[int, ...]
+    ) -> StepEntry:
+        if (
+            count == 1 and isinstance(owner, LiveRequest) and owner.is_generating
+        ):  # the case of most entries
+            token = owner.output[-1]
+            if owner.request.matcher is None:
+                return StepEntry(owner.seq_id, (token, *draft), True, len(draft))
+        tokens = owner.next_tokens(count) + draft
+        samples = owner.samples_after(count)
+        entry = StepEntry(
+            owner.seq_id,
+            tokens,
+            samples,
+            len(draft),
+            owner.targets_after(count),
+            owner.pooling_after(count),
+        )
+        if isinstance(owner, LiveRequest):
+            if owner.request.images is not None:
+                entry = entry._replace(images=self._tower.rows_of(owner, count))
+            if samples and owner.request.matcher is not None:
+                return entry._replace(matcher=owner.request.matcher, output=owner.output)
+            if owner.request.n_top:
+                return entry._replace(n_top=owner.request.n_top)
+        return entry
+
     def _rows_of_poison_candidate(self) -> ScheduledRows:
         """Schedule the request that has to run alone now; no rows if none has."""
         while (candidate := self._poison.current) is not None:
-            if rows := self._builder.build_alone(candidate):
+            rows = self._builder.build_alone(candidate)
+            if rows or self._builder.encode is not None:
                 return rows
             self._poison.clear(candidate)
         return []
@@ -376,28 +419,3 @@ class Scheduler:
 
 def _failure(why: str | PybatcherError) -> PybatcherError:
     return EngineFailedError(f"this request failed: {why}") if isinstance(why, str) else why
-
-
-def _entry(owner: LiveRequest | SharedPrefix, count: int, draft: tuple[int, ...]) -> StepEntry:
-    if (
-        count == 1 and isinstance(owner, LiveRequest) and owner.is_generating
-    ):  # the case of most entries
-        token = owner.output[-1]
-        if owner.request.matcher is None:
-            return StepEntry(owner.seq_id, (token, *draft), True, len(draft))
-    tokens = owner.next_tokens(count) + draft
-    samples = owner.samples_after(count)
-    entry = StepEntry(
-        owner.seq_id,
-        tokens,
-        samples,
-        len(draft),
-        owner.targets_after(count),
-        owner.pooling_after(count),
-    )
-    if isinstance(owner, LiveRequest):
-        if samples and owner.request.matcher is not None:
-            return entry._replace(matcher=owner.request.matcher, output=owner.output)
-        if owner.request.n_top:
-            return entry._replace(n_top=owner.request.n_top)
-    return entry

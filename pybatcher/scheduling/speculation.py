@@ -22,7 +22,7 @@ from .drafter import LEAST_LONGEST_REST, Drafter, Terms
 from .kv_allocator import blocks_for
 from .plan import StepPlan
 from .request import LiveRequest
-from .step_cost import StepCost
+from .step_time import StepCost
 
 __all__ = ["Speculation"]
 
@@ -122,12 +122,12 @@ class Speculation:
     def step_ends(self, now: float) -> None:
         """Add a step's seconds to the estimate of the cost of a row.
 
-        Only steps without prefill count, because their rows all cost the same, and only those with
-        a search, because all others are alike.
+        Only steps without prefill and images count, because their rows all cost the same, and only
+        those with a search, because all others are alike.
         """
         if self._step is not None:
             plan, began = self._step
-            if not plan.prefill_rows:
+            if not plan.prefill_rows and plan.encode is None:
                 self._cost.note(plan.decode_rows + plan.draft_rows, now - began)
 
     def _terms(self, n: int) -> Terms:

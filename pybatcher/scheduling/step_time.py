@@ -1,10 +1,10 @@
-"""`StepTime`: estimates the duration of a step from measured steps."""
+"""`StepTime` and `StepCost`: estimates of the duration of a step, from measured steps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["StepLoad", "StepTime"]
+__all__ = ["StepCost", "StepLoad", "StepTime"]
 
 _N = 5  # coefficients
 _DECAY = 0.98  # weight that a step keeps when the next is measured
@@ -15,6 +15,12 @@ _FIRST_CHUNK = 32  # prefill rows that are estimated before the first measuremen
 _LEARNING_RATE = 0.1
 _CAUTION = 3.0  # times the average excess: few steps take longer
 _OUTLIER = 4.0  # a step counts as at most this many times its estimate
+
+_ASSUMED_ROWS = (
+    8.0  # rows that cost as much as an empty step, before steps of several sizes are measured
+)
+_PRIOR_WEIGHT = 0.01  # weight of the assumption beside one measurement
+_LEAST_ROWS, _MOST_ROWS = 1.0, 64.0  # that cost as much as an empty step
 
 
 @dataclass(slots=True)
@@ -104,6 +110,56 @@ class StepTime:
             self._fit = _descend(self._matrix, self._vector, self._fit)
             self._stale = False
         return self._fit
+
+
+class StepCost:
+    """Fits seconds = empty step + rows * row, by least squares with exponential decay.
+
+    An empty step takes time too: the weights are read once for any number of rows. The number of
+    rows that cost as much depends on model, dtype and machine: from three for a model that fits
+    into the CPU's cache to thirty and more.
+    """
+
+    def __init__(self) -> None:
+        self._steps = self._rows = self._seconds = 0.0  # decayed sums over steps
+        self._rows_squared = self._rows_seconds = 0.0
+        self._row = self._empty_step = 0.0  # the fit, in seconds
+
+    @property
+    def rows_of_an_empty_step(self) -> float:
+        """The number of rows that cost as much as a step without rows."""
+        if not self._steps:
+            return _ASSUMED_ROWS
+        if self._row <= 0.0 or self._empty_step > self._row * _MOST_ROWS:
+            return _MOST_ROWS
+        return max(_LEAST_ROWS, self._empty_step / self._row)
+
+    @property
+    def row(self) -> float:
+        """Seconds that a row costs; 0.0 before the first measurement."""
+        return self._seconds / (self._rows + self._steps * self.rows_of_an_empty_step or 1.0)
+
+    def note(self, rows: int, seconds: float) -> None:
+        """Add the measurement of one step with `rows` rows to the fit."""
+        expected = self._empty_step + self._row * rows
+        if expected > 0.0:  # an outlier counts as at most twice or half the estimate
+            seconds = min(max(seconds, expected / 2), expected * 2)
+        # Each measurement adds an assumed one with more rows and a small weight: if all steps have
+        # the same number of rows, only the assumption determines the slope.
+        more = rows + _ASSUMED_ROWS
+        more_seconds = seconds * (more + _ASSUMED_ROWS) / (rows + _ASSUMED_ROWS)
+        weight = _PRIOR_WEIGHT
+        self._steps = self._steps * _DECAY + 1.0 + weight
+        self._rows = self._rows * _DECAY + rows + weight * more
+        self._seconds = self._seconds * _DECAY + seconds + weight * more_seconds
+        self._rows_squared = self._rows_squared * _DECAY + rows * rows + weight * more * more
+        self._rows_seconds = (
+            self._rows_seconds * _DECAY + rows * seconds + weight * more * more_seconds
+        )
+        covariance = self._steps * self._rows_seconds - self._rows * self._seconds
+        variance = self._steps * self._rows_squared - self._rows * self._rows
+        self._row = covariance / variance
+        self._empty_step = (self._seconds - self._row * self._rows) / self._steps
 
 
 def _descend(matrix: list[list[float]], vector: list[float], fit: list[float]) -> list[float]:

@@ -13,13 +13,23 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from hashlib import blake2b
 from itertools import starmap
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from ..errors import EngineError, InvalidRequestError
 from ..params import SamplingParams
 from ..params.config import EngineConfig
-from ..scheduling.plan import Pooling, SampledToken, StepEntry, StepPlan, StepResult, TopLogprobs
+from ..scheduling.images import FIRST_IMAGE_ID
+from ..scheduling.plan import (
+    EncodeWork,
+    Pooling,
+    SampledToken,
+    StepEntry,
+    StepPlan,
+    StepResult,
+    TopLogprobs,
+)
 from .chosen_tokens import NextToken
 from .fake_kv import FakeKv
 from .fake_model import FakeModel, FakeSampling
@@ -41,6 +51,8 @@ class FakeEngine:
     step_delay: seconds that a step takes.
     before_step: called with each plan, on the engine thread; may block or raise.
     fail_sequences: called with each plan; returns the step's `failed`.
+    tower_rows: most patches that its vision tower takes at a time; 0: it takes no images. The row
+        of a token of an image is a hash of the tile's `digest` and the token's index.
     plans: every plan so far.
 
     Runs one call at a time, as the engine does; a second call, from another thread,
@@ -61,6 +73,7 @@ class FakeEngine:
         step_delay: float = 0.0,
         before_step: Callable[[StepPlan], None] | None = None,
         fail_sequences: Callable[[StepPlan], Mapping[int, str]] | None = None,
+        tower_rows: int = 0,
     ) -> None:
         n_blocks = -(-n_ctx // block_size)
         self.n_ctx = n_blocks * block_size
@@ -68,12 +81,16 @@ class FakeEngine:
         self.max_sequence_length = min(max_positions or self.n_ctx, self.n_ctx)
         self.step_delay, self.before_step = step_delay, before_step
         self.fail_sequences = fail_sequences
+        self.tower_rows = tower_rows
         self.plans: list[StepPlan] = []
         self.closed = False
         self._empty_kv = partial(FakeKv, n_blocks, block_size, n_parallel, self.max_sequence_length)
         self._kv = self._empty_kv()
         self._model = FakeModel(vocab_size, hidden_size)
         self._sampling: dict[int, FakeSampling] = {}
+        self._tiles: tuple[Any, ...] = ()
+        self._row_layers_left = 0
+        self._contents: dict[int, int] = {}  # of the rows of images, by their ids
         self._one_call = threading.Lock()
         self._computed_tokens = self._logits_rows = self._progress = 0
         self._sampled_tokens = self._proposed_tokens = self._accepted_tokens = 0
@@ -165,11 +182,20 @@ class FakeEngine:
                 params or SamplingParams(), seed, n_prompt, frozenset(stop_token_ids)
             )
 
+    def seq_positions(self, seq_id: int, positions: NDArray[np.int32]) -> None:
+        """Check the rope positions (n, 3) of the sequence's first tokens, which change nothing."""
+        with self._call():
+            self._kv.length(seq_id)
+            if positions.ndim != 2 or positions.shape[1] != _ROPE_AXES:
+                raise InvalidRequestError(f"positions are of shape {positions.shape}")
+
     def restart(self) -> None:
         """Forget every sequence and all cached KV; the counters of `statistics()` stay."""
         with self._call():
             self._kv = self._empty_kv()
             self._sampling.clear()
+            self._tiles = ()
+            self._contents.clear()
 
     # -- compute ----------------------------------------------------------------------------
 
@@ -192,7 +218,7 @@ class FakeEngine:
         if not logits:
             return None
         self._logits_rows += 1
-        return np.array(self._model.logits(self._kv.tokens(seq_id)), np.float32)
+        return np.array(self._model.logits(self._tokens(seq_id)), np.float32)
 
     def decode_batch(
         self, seq_ids: Sequence[int], tokens: Sequence[int], *, logits: bool = False
@@ -208,7 +234,7 @@ class FakeEngine:
         drawn = np.array([sampled[entry.seq_id][0].token_id for entry in entries], np.int32)
         if not logits:
             return drawn
-        rows = [self._model.logits(self._kv.tokens(entry.seq_id)) for entry in entries]
+        rows = [self._model.logits(self._tokens(entry.seq_id)) for entry in entries]
         return drawn, np.array(rows, np.float32)
 
     def embed(
@@ -230,6 +256,7 @@ class FakeEngine:
                 self.before_step(plan)
             if self.step_delay:
                 time.sleep(self.step_delay)
+            encoded = None if plan.encode is None else self._encode(plan.encode)
             self._check(plan)
             self._kv.check_room({entry.seq_id: entry.tokens for entry in plan.entries})
             failed = dict(self.fail_sequences(plan)) if self.fail_sequences is not None else {}
@@ -259,7 +286,33 @@ class FakeEngine:
                 if entry.pooling:
                     embeddings[entry.seq_id] = self._pool(entry)
             self._progress += 1
-            return StepResult(sampled, failed, logprobs, embeddings, top_logprobs=top_logprobs)
+            return StepResult(
+                sampled,
+                failed,
+                logprobs,
+                embeddings,
+                top_logprobs=top_logprobs,
+                encoded=encoded,
+            )
+
+    def _encode(self, work: EncodeWork) -> tuple[NDArray[np.float32] | str, ...] | None:
+        """Encode tiles; each row is a whole number below 2**24, which float32 can hold."""
+        import numpy as np
+
+        if work.begin:
+            n_patches = sum(len(tile.patches) for tile in work.begin)
+            if n_patches > self.tower_rows:
+                raise InvalidRequestError(f"{n_patches} patches for {self.tower_rows} rows")
+            self._tiles = work.begin
+            self._row_layers_left = n_patches * self.tower_layers
+        if not self._tiles:
+            raise InvalidRequestError("the tower has no tiles")
+        self._row_layers_left -= work.row_layers
+        if self._row_layers_left > 0:
+            return None
+        tiles, self._tiles = self._tiles, ()
+        rows = ([[hash_of_row(tile.digest, i)] for i in range(tile.n_tokens)] for tile in tiles)
+        return tuple(np.array(of_tile, np.float32) for of_tile in rows)
 
     # -- properties -------------------------------------------------------------------------
 
@@ -300,6 +353,8 @@ class FakeEngine:
 
     kv_most_appendable_blocks = kv_total_blocks
     takes_drafts = True
+    tower_layers = 3
+    tower_row_cost = 0.25
 
     @property
     def progress(self) -> int:
@@ -355,7 +410,7 @@ class FakeEngine:
         def refuse(why: str) -> None:
             raise InvalidRequestError(f"seq_id {entry.seq_id} {why}")
 
-        if not plan.entries:
+        if not plan.entries and plan.encode is None:
             raise InvalidRequestError("the step has no entries; it must have one or more")
         seen: set[int] = set()
         for entry in plan.entries:
@@ -366,7 +421,8 @@ class FakeEngine:
             seen.add(entry.seq_id)
             if not entry.tokens:
                 refuse("has no tokens")
-            if not all(token in vocabulary for token in (*entry.tokens, *entry.targets)):
+            tokens = self._note_images(entry)
+            if not all(token in vocabulary for token in (*tokens, *entry.targets)):
                 refuse("has a token or target that is not in the vocabulary")
             if not 0 <= entry.n_draft <= (n_tokens - 1) * entry.sample:
                 refuse(f"cannot have {entry.n_draft} draft tokens")
@@ -376,6 +432,24 @@ class FakeEngine:
                 refuse(f"has pooling {entry.pooling!r}; it must be one of {_POOLINGS}")
             if entry.sample and (entry.targets or entry.pooling):
                 refuse("samples, and cannot ask for log-probabilities or pooling too")
+
+    def _note_images(self, entry: StepEntry) -> list[int]:
+        """Keep the contents of the entry's images by their ids; return its other tokens.
+
+        Raises InvalidRequestError if an id stands for two contents.
+        """
+        images = dict[int, int]()
+        for offset, rows in entry.images:
+            images |= {offset + i: int(row[0]) for i, row in enumerate(rows)}
+        for i, content in images.items():
+            token = entry.tokens[i]
+            if token < FIRST_IMAGE_ID or self._contents.setdefault(token, content) != content:
+                raise InvalidRequestError(f"token {token} has the row of another image")
+        return [token for i, token in enumerate(entry.tokens) if i not in images]
+
+    def _tokens(self, seq_id: int) -> list[int]:
+        """Return the tokens of a sequence, with the content of each row of an image for its id."""
+        return [self._contents.get(token, token) for token in self._kv.tokens(seq_id)]
 
     def _draw_all(self, entry: StepEntry) -> tuple[SampledToken, ...]:
         """Sample a token, and one more after each accepted draft token, which it appends."""
@@ -397,20 +471,26 @@ class FakeEngine:
         if isinstance(entry.matcher, NextToken):
             chosen = entry.matcher.next_token((*entry.output, *drawn))
         sampling = self._sampling.get(entry.seq_id, _NOT_SET)
-        return self._model.draw(self._kv.tokens(entry.seq_id), sampling, chosen)
+        return self._model.draw(self._tokens(entry.seq_id), sampling, chosen)
 
     def _places(self, entry: StepEntry) -> list[tuple[list[int], int]]:
         """Append the entry's tokens; return each target with the tokens before it."""
-        tokens = self._kv.tokens(entry.seq_id)
+        tokens = self._tokens(entry.seq_id)
         first = len(tokens) - len(entry.targets) + 1
         return [(tokens[: first + i], target) for i, target in enumerate(entry.targets)]
 
     def _pool(self, entry: StepEntry) -> array[float]:
-        tokens = self._kv.tokens(entry.seq_id)
+        tokens = self._tokens(entry.seq_id)
         first = len(tokens) - (1 if entry.pooling == "last" else len(entry.tokens))
         return self._model.pooled(tokens[: first + 1] if entry.pooling == "cls" else tokens, first)
 
 
+def hash_of_row(digest: bytes, index: int) -> int:
+    """Return the content of a row of the tile with this digest, below 2**24."""
+    return int.from_bytes(blake2b(digest + index.to_bytes(4, "little"), digest_size=3).digest())
+
+
+_ROPE_AXES = 3
 _NOT_SET = FakeSampling()
 """The sampling of a sequence before its first `seq_sampling`. Made once, since it is validated."""
 

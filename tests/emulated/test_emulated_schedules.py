@@ -16,7 +16,7 @@ from emulated_engine import BLOCK, RECURRENT, few_layers
 
 from pybatcher import Batcher, BatcherStatistics, Completion, SamplingParams
 from pybatcher.params.config import EngineConfig
-from pybatcher.scheduling.step_cost import StepCost
+from pybatcher.scheduling.step_time import StepCost
 from pybatcher.serving.runtime import Runtime, open_checkpoint
 from pybatcher.testing import FailStep, Fault, FaultyEngine
 from pybatcher.testing.checkpoints import make_checkpoint

@@ -17,7 +17,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import pytest
-from scheduler_driver import Driver, numbers
+from scheduler_driver import Driver, FakeTile, numbers, prompt_with_images
 
 import pybatcher.scheduling
 from pybatcher.errors import EngineError, EngineFailedError, PybatcherError
@@ -52,8 +52,9 @@ ENDS = {
 }
 
 GENERATING, GIVEN, SCORED, EMBEDDED, LAST, EXPIRING = 0, 3, 10, 20, 21, 30
+WITH_IMAGES = (40, 41)
 VICTIMS = {"generating": GENERATING, "output given": GIVEN, "scored": SCORED, "embedded": EMBEDDED}
-VICTIMS |= {"last embedded": LAST, "expiring": EXPIRING}
+VICTIMS |= {"last embedded": LAST, "expiring": EXPIRING, "with images": WITH_IMAGES[0]}
 VOCABULARY = 4  # so that drafts are accepted
 PREFIX = tuple(i * i % 3 for i in range(20))
 
@@ -195,7 +196,8 @@ def submit_all(driver: Driver, *, expiring: bool = False) -> dict[int, Pybatcher
     def submit(request_id: int, prompt: tuple[int, ...], **fields: Any) -> None:
         for name in {"targets", "output"} & set(fields):
             fields[name] = tuple(token % VOCABULARY for token in fields[name])
-        prompt = tuple(token % VOCABULARY for token in prompt)
+        if "images" not in fields:
+            prompt = tuple(token % VOCABULARY for token in prompt)
         try:
             driver.submit(request_id, prompt, **fields)
         except PybatcherError as error:
@@ -210,6 +212,9 @@ def submit_all(driver: Driver, *, expiring: bool = False) -> dict[int, Pybatcher
     submit(11, numbers(12, 80), targets=(4, 5))
     submit(EMBEDDED, numbers(20, 90), pooling="mean")
     submit(LAST, (*PREFIX, 7, 7), pooling="last")
+    for request_id, begin in zip(WITH_IMAGES, ((1, 2), (1, 3)), strict=True):
+        prompt, images = prompt_with_images(begin, FakeTile(b"cat", 5), (0, 3), FakeTile(b"", 2))
+        submit(request_id, prompt, images=images, max_tokens=6)
     if expiring:
         submit(EXPIRING, numbers(10, 44), max_tokens=40, deadline=driver.clock() + 0.1)
     return refused

@@ -13,7 +13,7 @@ from scheduler_driver import Driver, numbers, split
 
 from pybatcher.scheduling import Failed, SampledToken, StepResult
 from pybatcher.scheduling.drafter import Drafter, Terms
-from pybatcher.scheduling.step_cost import StepCost
+from pybatcher.scheduling.step_time import StepCost
 
 
 class Oracle:

@@ -136,8 +136,8 @@ struct RopeStoreParams {
   const float* q_sines;
   // (head_dim / 2): pair i is rotated by the position rope_positions[row, axes[i]]. Null: every
   // pair is rotated by the row's position.
-  const int32_t* axes;
-  const int32_t* rope_positions;  // (*n_rows, kRopePositions)
+  const int32_t* axes = nullptr;
+  const int32_t* rope_positions = nullptr;  // (*n_rows, kRopePositions)
   HeadNorm q_norm;
   HeadNorm k_norm;
   HeadNorm v_norm;

@@ -10,7 +10,7 @@ import pytest
 from alone import tokens_alone
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scheduler_driver import Driver
+from scheduler_driver import TOWER_ROWS, Driver, FakeTile, prompt_with_images
 
 from pybatcher.errors import QueueFullError, RequestTooLongError
 from pybatcher.params import SamplingParams
@@ -37,6 +37,7 @@ class Asked:
     priority: int
     n_given: int
     is_poison: bool
+    image: FakeTile | None
 
 
 def _seldom(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -65,6 +66,7 @@ _ASKED = st.builds(
     priority=st.integers(-1, 1),
     n_given=st.sampled_from([0, 0, 1, 2, 17, 40]),
     is_poison=st.sampled_from([False] * 9 + [True]),
+    image=st.sampled_from([None, None, FakeTile(b"a", 1), FakeTile(b"b", 3), FakeTile(b"c", 6)]),
 )
 
 
@@ -117,9 +119,14 @@ def test_promises_hold_for_random_requests(
     expected: dict[int, list[int]] = {}
 
     def ask(request_id: int, what: Asked) -> None:
+        prompt, images = prompt_with_images(
+            tuple(token % driver.engine.vocab_size for token in what.prompt),
+            *([what.image, (1,)] if what.image is not None else []),
+        )
         request = Request(
             request_id=request_id,
-            prompt=tuple(token % driver.engine.vocab_size for token in what.prompt),
+            prompt=prompt,
+            images=images if what.image is not None else None,
             params=SamplingParams(
                 max_tokens=what.max_tokens,
                 min_tokens=what.min_tokens,
@@ -131,7 +138,9 @@ def test_promises_hold_for_random_requests(
             priority=what.priority,
             deadline=None if what.timeout is None else driver.clock() + what.timeout,
         )
-        alone = FakeEngine(n_ctx=4096, n_parallel=1, vocab_size=driver.engine.vocab_size)
+        alone = FakeEngine(
+            n_ctx=4096, n_parallel=1, vocab_size=driver.engine.vocab_size, tower_rows=TOWER_ROWS
+        )
         tokens = tokens_alone(request, driver.engine.max_sequence_length, alone)
         n_given = max(0, min(what.n_given, len(tokens) - 1))  # the last one ends it
         expected[request_id] = tokens[n_given:]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pybatcher.scheduling import Request, StepEntry, StepPlan
+from pybatcher.scheduling.plan import EncodeWork
 from pybatcher.serving.engine_executor import StepEngine
 from pybatcher.testing import FakeEngine
 
@@ -32,9 +35,23 @@ def tokens_alone(
     n_wanted = max_length if n_wanted is None else n_wanted
     tokens = request.prompt
     most = min(request.params.max_tokens, max_length - len(request.prompt), n_wanted)
+    images = _images(request, engine)
     while len(output) < most and not request.end_token_ids.intersection(output[-1:]):
-        plan = StepPlan((StepEntry(seq_id, tokens, True),), 0, len(tokens))
+        plan = StepPlan((StepEntry(seq_id, tokens, True, images=images),), 0, len(tokens))
         output.append(engine.step(plan).sampled[seq_id][0].token_id)
-        tokens = (output[-1],)
+        tokens, images = (output[-1],), ()
     engine.seq_remove(seq_id)
     return output
+
+
+def _images(request: Request, engine: StepEngine) -> tuple[tuple[int, Any], ...]:
+    """Encode its images, whose tiles have one run each; return their rows and places."""
+    if request.images is None:
+        return ()
+    found = []
+    for placed in request.images.tiles:
+        work = EncodeWork((placed.tile,), 10**6)
+        encoded = engine.step(StepPlan((), 0, 0, encode=work)).encoded
+        assert encoded is not None
+        found.append((placed.start, encoded[0]))
+    return tuple(found)

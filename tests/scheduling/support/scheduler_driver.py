@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
 
 from pybatcher.params import SamplingParams
 from pybatcher.params.config import SchedulerConfig
 from pybatcher.scheduling import (
+    FIRST_IMAGE_ID,
     Admitted,
     Answered,
     Expired,
     Failed,
     Generated,
     KvAllocator,
+    PlacedTile,
+    PromptImages,
     Request,
     Scheduler,
     SchedulerEvent,
@@ -20,6 +27,36 @@ from pybatcher.scheduling import (
     StepPlan,
 )
 from pybatcher.testing import FakeClock, FakeEngine
+
+TOWER_ROWS = 24  # patches
+
+
+@dataclass(frozen=True)
+class FakeTile:
+    """A tile of `n_tokens` tokens with four patches each; its content is its digest."""
+
+    digest: bytes
+    n_tokens: int
+
+    @property
+    def patches(self) -> range:
+        return range(4 * self.n_tokens)
+
+
+def prompt_with_images(*parts: tuple[int, ...] | FakeTile) -> tuple[tuple[int, ...], PromptImages]:
+    """Return a prompt of these tokens and tiles, and its images; equal tiles get equal ids."""
+    tokens: list[int] = []
+    placed: list[PlacedTile] = []
+    for part in parts:
+        if isinstance(part, FakeTile):
+            content = int.from_bytes(hashlib.sha256(part.digest).digest()[:3])
+            first = FIRST_IMAGE_ID + content * 64
+            placed.append(PlacedTile(len(tokens), part.n_tokens, first, part))
+            tokens += range(first, first + part.n_tokens)
+        else:
+            tokens += part
+    positions = np.repeat(np.arange(len(tokens), dtype=np.int32)[None], 3, axis=0)
+    return tuple(tokens), PromptImages(tuple(placed), positions, 0)
 
 
 class Driver:
@@ -49,6 +86,7 @@ class Driver:
             block_size=block_size,
             max_positions=max_positions,
             vocab_size=vocab_size,
+            tower_rows=TOWER_ROWS,
         )
         self.config = SchedulerConfig(
             max_draft_tokens=max_draft_tokens, max_prefixes=max_prefixes, **config
@@ -64,7 +102,7 @@ class Driver:
     def submit(self, request_id: int, prompt: tuple[int, ...], **fields: object) -> Request:
         """Submit a request; fields of SamplingParams and of Request by name."""
         of_request = {"seed", "end_token_ids", "namespace", "deadline", "priority"}
-        of_request |= {"targets", "pooling", "output", "matcher", "takes_whole"}
+        of_request |= {"targets", "pooling", "output", "matcher", "takes_whole", "images"}
         params = {name: value for name, value in fields.items() if name not in of_request}
         others = {name: value for name, value in fields.items() if name in of_request}
         request = Request(
@@ -166,7 +204,8 @@ class Driver:
         assert sum(len(entry.tokens) for entry in prefill) == plan.prefill_rows
         assert sum(entry.n_draft for entry in plan.entries) == plan.draft_rows
         n_rows = plan.decode_rows + plan.prefill_rows + plan.draft_rows
-        assert 0 < n_rows <= self.config.n_batch
+        assert plan.encode is not None or n_rows
+        assert n_rows <= self.config.n_batch
         if decode and self.config.max_prefill_tokens:
             whole = sum(len(entry.tokens) for entry in prefill if entry.pooling in ("mean", "cls"))
             assert plan.prefill_rows - whole <= self.config.max_prefill_tokens
@@ -185,7 +224,8 @@ class Driver:
             drawing = {entry.seq_id for entry in plan.entries if entry.sample}
             assert {entry.seq_id for entry in decode} <= set(generating) <= drawing, "skipped"
         else:
-            assert len(plan.entries) == 1, "a candidate for poison runs alone"
+            n_alone = len(plan.entries) + (plan.encode is not None and not plan.entries)
+            assert n_alone == 1, "a candidate for poison runs alone"
         for entry in decode:
             needed = generating[entry.seq_id].positions_needed(self.engine.max_sequence_length)
             assert self.engine.seq_length(entry.seq_id) + len(entry.tokens) <= needed

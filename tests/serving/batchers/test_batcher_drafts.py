@@ -9,7 +9,7 @@ import pytest
 from batcher_helpers import until
 
 from pybatcher import Batcher, BatcherStatistics, Completion, SamplingParams
-from pybatcher.scheduling.step_cost import StepCost
+from pybatcher.scheduling.step_time import StepCost
 from pybatcher.testing import FakeClock
 
 REPETITIVE = "The red fox ran to the old mill. " * 6
