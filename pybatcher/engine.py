@@ -97,6 +97,7 @@ class Engine(_core.Engine):
         block_size: BlockSize = "auto",
         weights_cache: CachePlace = "auto",
         overcommit: bool = False,
+        vision: bool = True,
         progress: Progress | None = None,
     ) -> Self:
         """Load a model directory, a GGUF file, or a model of the Hugging Face hub.
@@ -121,6 +122,7 @@ class Engine(_core.Engine):
             block_size=block_size,
             weights_cache=weights_cache,
             overcommit=overcommit,
+            vision=vision,
         )
         return cls.from_loaded(open_guarded(path, progress), config, progress)
 

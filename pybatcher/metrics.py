@@ -338,6 +338,8 @@ _METRICS: tuple[_Metric, ...] = (
             lambda c: c.prompt_tokens),
     _Figure(_COUNTER, "prefix_cache_hits", "Prompt tokens taken from KV that was there.",
             lambda c: c.cached_tokens),
+    _Figure(_COUNTER, "image_tokens", "Prompt tokens that stand for images.",
+            lambda c: c.image_tokens),
     _Figure(_COUNTER, "num_preemptions", "Times a request gave its KV up to others.",
             lambda c: c.preemptions),
     _Figure(_COUNTER, "recomputed_tokens", "Tokens computed again after preemptions.",

@@ -58,12 +58,14 @@ class Usage:
     """Token counts of one request.
 
     `cached_tokens` is the part of `prompt_tokens` whose KV was already present (a shared system
-    prompt or the prefix cache) and not computed again.
+    prompt or the prefix cache) and not computed again. `image_tokens` is the part of
+    `prompt_tokens` that stands for images.
     """
 
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    image_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

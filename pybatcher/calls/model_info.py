@@ -22,6 +22,10 @@ class ModelInfo:
     takes_tools: True if the chat template shows tools. Else a chat with tools has a description of
         them in its system message.
     takes_thinking: True if `enable_thinking` or `reasoning_effort` change the prompt of a chat.
+    takes_images: True if chats may have images: the model has a vision tower, which was loaded, and
+        its chat template shows images.
+    max_images, max_image_pixels, max_image_bytes: the most images of a chat, and the most pixels
+        and bytes of each (`EngineConfig`); 0 if the model takes no images.
     sampling: fields of SamplingParams that the model's files recommend (`of_model`).
     """
 
@@ -35,3 +39,7 @@ class ModelInfo:
     sampling: Mapping[str, float] = field(default_factory=dict)
     takes_tools: bool = False
     takes_thinking: bool = False
+    takes_images: bool = False
+    max_images: int = 0
+    max_image_pixels: int = 0
+    max_image_bytes: int = 0

@@ -93,6 +93,7 @@ class Reply:
             prompt_tokens=first.usage.prompt_tokens,
             cached_tokens=first.usage.cached_tokens,
             completion_tokens=sum(len(one.token_ids) for one in (first, *choices)),
+            image_tokens=first.usage.image_tokens,
         )
         return replace(first, usage=usage, other_choices=tuple(choices))
 

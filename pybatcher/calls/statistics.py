@@ -26,7 +26,7 @@ class BatcherStatistics(SchedulerStatistics):
     steps: forward passes. computed_tokens: rows of all steps, including those of shared prefixes
         and drafts.
     prompt_tokens: prompt tokens of admitted requests. cached_tokens: those of them whose KV was
-        present.
+        present. image_tokens: those of them that stand for images.
     proposed_tokens, accepted_tokens: draft tokens that were verified, and that were accepted.
     preemptions: how often a request gave up its KV. recomputed_tokens: tokens computed again
         because of preemptions.

@@ -162,7 +162,7 @@ class LongHelpCommand(TyperCommand):
         wrong = getattr(error, "option_name", None)
         if wrong is None or not hasattr(error, "possibilities"):
             return
-        known = {flag for one in self.params for flag in one.opts}
+        known = {flag for one in self.params for flag in (*one.opts, *one.secondary_opts)}
         words = [word.partition("=")[0] for word in args if word.startswith(wrong)]
         for flag in (*words, wrong):
             if hint := flag_hint(flag, known):
@@ -224,6 +224,8 @@ def _parameter(
     field: Field[Any], hint: Any, meaning: str, panel: str, defaults: bool
 ) -> inspect.Parameter:
     flag = "--" + field.name.replace("_", "-")
+    if field.default is True:
+        flag += flag.replace("--", "/--no-", 1)
     unset = field.default is None or field.default is False or field.default == ()
     default = f" Default: {field.default}." if defaults and not unset else ""
     meaning = meaning[:1].upper() + meaning[1:]

@@ -43,6 +43,10 @@ class BatcherOptions(TypedDict, total=False):
     weights_cache: CachePlace
     overcommit: bool
     chat_template: TemplateSource
+    vision: bool
+    max_images: int
+    max_image_pixels: int
+    max_image_bytes: int
 
     n_batch: int
     batch_size: int

@@ -55,7 +55,7 @@ MOST_AUTO_PARALLEL = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """Formats and sizes of weights and KV cache, compute resources, and the chat template.
+    """Formats and sizes of weights and KV cache, compute resources, chat template and images.
 
     dtype: type of the weights: f32, bf16, int8, int4, q4_k_m, q5_k_m or q6_k. "auto": f32 for f32
         checkpoints, the type of each matrix for GGUF files with weights in blocks and checkpoints
@@ -86,6 +86,11 @@ class EngineConfig:
         then end the process.
     chat_template: replaces the chat template of the checkpoint: Jinja source, or the path of a file
         with it. It runs in the same sandbox.
+    vision: load the vision tower of a model that has one. False: the model takes no images.
+    max_images: most images of a chat.
+    max_image_pixels: most pixels (width times height) of an image, checked before they are decoded.
+        While an image is read, it takes up to 20 bytes for each.
+    max_image_bytes: most bytes of an encoded image.
     """
 
     dtype: Dtype = "auto"
@@ -99,6 +104,10 @@ class EngineConfig:
     weights_cache: CachePlace = "auto"
     overcommit: bool = False
     chat_template: TemplateSource = None
+    vision: bool = True
+    max_images: int = 16
+    max_image_pixels: int = 2**25
+    max_image_bytes: int = 20 * 2**20
 
     def __post_init__(self) -> None:
         _choice(self, "dtype", get_args(Dtype))
@@ -124,6 +133,10 @@ class EngineConfig:
             if isinstance(place, str) and path.lower() in _NO_DIRECTORY:
                 raise bad_value("weights_cache", path, f"{wanted} ('./{path}' is one)")
             _set(self, "weights_cache", path)
+        _set(self, "vision", OPTION.flag("vision", self.vision))
+        _whole(self, "max_images", 0, 4096)
+        _whole(self, "max_image_pixels", 1, 2**28)
+        _whole(self, "max_image_bytes", 1, 2**30)
         if self.chat_template is not None:
             _set(self, "chat_template", read_chat_template(self.chat_template))
 

@@ -362,6 +362,7 @@ class BatchBuilder:
             n_cached = min(live.num_computed_tokens, n_prompt)  # without those of the output
             counters.prompt_tokens += n_prompt
             counters.cached_tokens += n_cached
+            counters.image_tokens += live.request.n_image_tokens
             counters.replayed_tokens += again
             counters.events.append(Admitted(request_id, n_cached))
         else:

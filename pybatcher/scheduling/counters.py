@@ -24,6 +24,7 @@ class SchedulerCounters:
     steps: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    image_tokens: int = 0
     computed_tokens: int = 0
     preemptions: int = 0
     recomputed_tokens: int = 0

@@ -68,6 +68,11 @@ class Request:
         return self.prompt if self.images is None else self.images.plain(self.prompt)
 
     @property
+    def n_image_tokens(self) -> int:
+        """Number of tokens of the prompt that stand for images."""
+        return 0 if self.images is None else self.images.n_tokens
+
+    @property
     def samples(self) -> bool:
         """True for a prompt to be continued: neither scored nor embedded."""
         return not self.targets and self.pooling is None

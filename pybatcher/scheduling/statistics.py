@@ -14,6 +14,7 @@ class SchedulerStatistics:
     submitted = queued + running + completed + cancelled + expired + failed.
     Token counts include admitted requests only.
     queued_tokens: tokens of the queued requests: prompts, and outputs they were submitted with.
+    image_tokens: those of `prompt_tokens` that stand for images.
     computed_tokens: rows of forward passes, with those of shared prefixes and of drafts.
     proposed_tokens: draft tokens that had rows. accepted_tokens: the accepted ones among them.
     recomputed_tokens: tokens computed again after `preemptions`.
@@ -33,6 +34,7 @@ class SchedulerStatistics:
     steps: int
     prompt_tokens: int
     cached_tokens: int
+    image_tokens: int
     computed_tokens: int
     proposed_tokens: int
     accepted_tokens: int

@@ -105,7 +105,7 @@ class RequestState:
             self._detokenizer = Detokenizer(
                 tokenizer,
                 skip_special_tokens=params.skip_special_tokens,
-                prompt_ids=request.prompt,
+                prompt_ids=request.plain_prompt,
                 kept_ids=frozenset() if response is None else response.kept_ids,
             )
             self._tokenizer = tokenizer
@@ -298,7 +298,12 @@ class RequestState:
                 text="".join(self._text),
                 token_ids=tuple(self._token_ids),
                 finish_reason=finish_reason,
-                usage=Usage(len(self.request.prompt), self._cached_tokens, len(self._token_ids)),
+                usage=Usage(
+                    len(self.request.prompt),
+                    self._cached_tokens,
+                    len(self._token_ids),
+                    self.request.n_image_tokens,
+                ),
                 timeline=Timeline(
                     submitted=self._submitted,
                     admitted=self._submitted if self._admitted is None else self._admitted,

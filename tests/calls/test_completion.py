@@ -66,7 +66,8 @@ def test_a_completion_as_a_dict_is_json() -> None:
     assert json.loads(json.dumps(made)) == made
     assert set(made) == {field.name for field in dataclasses.fields(Completion)} - {"parse"}
     assert made["token_ids"] == [1, 7]
-    assert made["usage"] == {"prompt_tokens": 3, "cached_tokens": 2, "completion_tokens": 2}
+    counts = {"prompt_tokens": 3, "cached_tokens": 2, "completion_tokens": 2, "image_tokens": 0}
+    assert made["usage"] == counts
     assert made["timeline"]["token_times"] == [2.0, 2.5]
     assert made["logprobs"][0]["top"] == [[1, -0.5], [2, -1.5]]
     assert made["tool_calls"][0]["arguments"] == {"a": [1, {"b": None}]}

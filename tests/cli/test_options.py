@@ -70,6 +70,17 @@ def test_a_list_is_given_by_repeating_and_a_bool_by_naming(
     SamplingParams(**collected["sampling"])
 
 
+@pytest.mark.parametrize(
+    ("flags", "given"),
+    [([], {}), (["--no-vision"], {"vision": False}), (["--vision"], {"vision": True})],
+)
+def test_a_bool_that_is_usually_true_can_be_denied(
+    app: typer.Typer, collected: Collected, flags: list[str], given: dict[str, Any]
+) -> None:
+    assert run(app, "w", *flags) == 0
+    assert collected["options"] == given
+
+
 def test_a_zero_is_given_too(app: typer.Typer, collected: Collected) -> None:
     assert run(app, "w", "--top-k", "0", "--seed", "0", "--n-threads", "0") == 0
     assert collected["sampling"] == {"top_k": 0, "seed": 0}

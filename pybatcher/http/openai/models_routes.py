@@ -78,6 +78,7 @@ async def _for_openai(context: Context, name: str, batcher: AnyBatcher) -> dict[
         "max_model_len": None if info is None else info.max_sequence_length,
         "takes_tools": None if info is None else info.takes_tools,
         "takes_thinking": None if info is None else info.takes_thinking,
+        "takes_images": None if info is None else info.takes_images,
     }
 
 

@@ -1,5 +1,6 @@
 """The codec of a `ModelInfo`: {name, fingerprint, max_sequence_length, vocab_size, kv_block_size,
-special_tokens, chat_template, sampling, takes_tools, takes_thinking}.
+special_tokens, chat_template, sampling, takes_tools, takes_thinking, takes_images, max_images,
+max_image_pixels, max_image_bytes}.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from ...calls.model_info import ModelInfo
 from .wire_fields import ANSWERED
 
 __all__ = ["model_info_from_wire", "model_info_to_wire"]
+
+_LIMITS = ("max_images", "max_image_pixels", "max_image_bytes")
 
 
 def model_info_to_wire(info: ModelInfo) -> dict[str, Any]:
@@ -25,6 +28,8 @@ def model_info_to_wire(info: ModelInfo) -> dict[str, Any]:
         "sampling": dict(info.sampling),
         "takes_tools": info.takes_tools,
         "takes_thinking": info.takes_thinking,
+        "takes_images": info.takes_images,
+        **{name: getattr(info, name) for name in _LIMITS},
     }
 
 
@@ -51,4 +56,6 @@ def model_info_from_wire(wire: object) -> ModelInfo:
         },
         takes_tools=ANSWERED.flag(said.get("takes_tools", False), "takes_tools"),
         takes_thinking=ANSWERED.flag(said.get("takes_thinking", False), "takes_thinking"),
+        takes_images=ANSWERED.flag(said.get("takes_images", False), "takes_images"),
+        **{name: ANSWERED.whole(said.get(name, 0), name) for name in _LIMITS},
     )

@@ -18,7 +18,7 @@ nothing else.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from ...calls.completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
@@ -50,7 +50,10 @@ __all__ = [
     "scores_to_wire",
 ]
 
-_USAGE = tuple(field.name for field in fields(Usage))
+_USAGE = {
+    field.name: None if field.default is MISSING else field.default for field in fields(Usage)
+}
+"""The counts, with their values if an older version of pybatcher sends none."""
 _TIMES = ("submitted", "admitted", "first_token", "finished")
 _COUNTS = ("preemptions", "recomputed_tokens")
 _ENDS: dict[object, FinishReason] = {reason: reason for reason in get_args(FinishReason)}
@@ -231,7 +234,12 @@ def _choice(said: Mapping[str, Any]) -> Completion:
         ANSWERED.text(said.get("text"), "text"),
         ANSWERED.wholes(said.get("token_ids"), "token_ids"),
         _finish_reason(said),
-        Usage(*(ANSWERED.whole(usage.get(name), f"usage.{name}") for name in _USAGE)),
+        Usage(
+            **{
+                name: ANSWERED.whole(usage.get(name, default), f"usage.{name}")
+                for name, default in _USAGE.items()
+            }
+        ),
         Timeline(
             token_times=ANSWERED.numbers(times.get("token_times"), "timeline.token_times"),
             preemptions=ANSWERED.whole(times.get("preemptions", 0), "timeline.preemptions"),

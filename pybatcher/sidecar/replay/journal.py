@@ -222,7 +222,7 @@ class PendingGeneration(Entry):
             text="".join(self._text),
             reasoning="".join(self._reasoning),
             token_ids=tuple(self.token_ids),
-            usage=Usage(usage.prompt_tokens, usage.cached_tokens, len(self.token_ids)),
+            usage=replace(usage, completion_tokens=len(self.token_ids)),
             logprobs=None if self._n_logprobs is None else tuple(self._logprobs),
             timeline=replace(
                 timeline,

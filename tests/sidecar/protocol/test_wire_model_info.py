@@ -26,6 +26,10 @@ INFOS = st.builds(
     sampling=st.dictionaries(TEXTS, st.floats(allow_nan=False), max_size=3),
     takes_tools=st.booleans(),
     takes_thinking=st.booleans(),
+    takes_images=st.booleans(),
+    max_images=COUNTS,
+    max_image_pixels=COUNTS,
+    max_image_bytes=COUNTS,
 )
 SENT = model_info_to_wire(
     ModelInfo(name="a", fingerprint="b", max_sequence_length=3, vocab_size=4, kv_block_size=5)
@@ -39,10 +43,12 @@ def test_it_equals_the_one_that_was_sent(info: ModelInfo) -> None:
 
 
 def test_a_sidecar_that_does_not_know_what_the_template_takes() -> None:
-    older = {name: SENT[name] for name in SENT if not name.startswith("takes_")}
+    older = {name: SENT[name] for name in SENT if not name.startswith(("takes_", "max_image"))}
     assert not model_info_from_wire(older).takes_tools
     assert not model_info_from_wire(older).takes_thinking
-    for name in ("takes_tools", "takes_thinking"):
+    assert not model_info_from_wire(older).takes_images
+    assert model_info_from_wire(older).max_images == 0
+    for name in ("takes_tools", "takes_thinking", "takes_images"):
         for odd in (None, 1, "true", []):
             with pytest.raises(ProtocolError, match=name):
                 model_info_from_wire({**SENT, name: odd})

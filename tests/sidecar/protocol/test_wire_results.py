@@ -157,3 +157,11 @@ def test_what_is_wrong_with_an_answer_is_named(change: dict[str, Any], message: 
     completion = Completion("", (), "stop", Usage(1, 0, 0), timeline)
     with pytest.raises(ProtocolError, match=message):
         wire.completion_from_wire({**wire.completion_to_wire(completion), **change})
+
+
+def test_image_tokens_of_an_older_version_are_none() -> None:
+    timeline = Timeline(0.0, 0.0, 0.0, 0.0, ())
+    sent = wire.completion_to_wire(Completion("", (), "stop", Usage(9, 0, 1, 4), timeline))
+    assert wire.completion_from_wire(sent).usage.image_tokens == 4
+    del sent["usage"]["image_tokens"]
+    assert wire.completion_from_wire(sent).usage == Usage(9, 0, 1)
