@@ -112,6 +112,8 @@ class Tower:
         if self._in_flight and all(live.ended for _, live in self._in_flight):
             self._in_flight.clear()
         if not self._in_flight:
+            if not self._wanted:  # the case of most steps
+                return None
             self._in_flight = self._choose()
             if not self._in_flight:
                 return None
