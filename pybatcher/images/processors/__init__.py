@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..patches import JsonFields
 from ..prepared import ImageProcessor
+from ..settings import JsonFields, ProcessorFiles
+from .gemma3 import Gemma3Processor
+from .gemma4 import Gemma4Processor
+from .idefics3 import Idefics3Processor
+from .lfm2_vl import Lfm2VlProcessor
+from .pixtral import PixtralProcessor
 from .qwen_vl import QwenVlProcessor
 
 __all__ = ["read_processor"]
 
-_QWEN_VL = {
-    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"),
-    *("qwen3_5", "qwen3_5_moe"),
+_READERS: dict[str, Callable[[ProcessorFiles], ImageProcessor]] = {
+    "gemma3": Gemma3Processor.read,
+    "gemma4": Gemma4Processor.read,
+    "idefics3": Idefics3Processor.read,
+    "lfm2_vl": Lfm2VlProcessor.read,
+    "mistral3": PixtralProcessor.read,
+    "qwen2_vl": QwenVlProcessor.read,
+    "qwen2_5_vl": QwenVlProcessor.read,
+    "qwen3_vl": QwenVlProcessor.read,
+    "qwen3_vl_moe": QwenVlProcessor.read,
+    "qwen3_5": QwenVlProcessor.read,
+    "qwen3_5_moe": QwenVlProcessor.read,
+    "smolvlm": Idefics3Processor.read,
 }
 
 
@@ -28,13 +43,19 @@ def read_processor(
 
     Raises ModelFormatError for settings that cannot work.
     """
-    if model_type not in _QWEN_VL or "vision_config" not in config:
+    read = _READERS.get(model_type)
+    if read is None or "vision_config" not in config:
         return None
     processor = files("processor_config.json")
-    preprocessor = (
-        processor.child("image_processor")
-        if "image_processor" in processor
-        else files("preprocessor_config.json")
+    nested = "image_processor" in processor
+    return read(
+        ProcessorFiles(
+            config=config,
+            vision=config.child("vision_config"),
+            preprocessor=processor.child("image_processor")
+            if nested
+            else files("preprocessor_config.json"),
+            processor=processor,
+            tokenizer=files("tokenizer_config.json"),
+        )
     )
-    tokenizer = files("tokenizer_config.json")
-    return QwenVlProcessor.read(config, preprocessor, tokenizer)

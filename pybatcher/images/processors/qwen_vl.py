@@ -9,19 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..patches import (
-    BICUBIC,
-    CLIP,
-    MAX_SETTING,
-    JsonFields,
-    cut,
-    grid_coordinates,
-    read_levels,
-    read_resample,
-    resized,
-)
+from ..patches import cut, grid_coordinates, resized
 from ..prepared import PreparedImage, Tile, make_tile
 from ..reading import DecodedImage
+from ..settings import BICUBIC, CLIP, MAX_SETTING, ProcessorFiles, read_levels, read_resample
 
 __all__ = ["QwenVlProcessor"]
 
@@ -58,22 +49,17 @@ class QwenVlProcessor:
         return self.image_token
 
     @classmethod
-    def read(
-        cls, config: JsonFields, preprocessor: JsonFields, tokenizer: JsonFields
-    ) -> QwenVlProcessor:
+    def read(cls, files: ProcessorFiles) -> QwenVlProcessor:
         """Read the settings of a checkpoint. Raises ModelFormatError for odd ones."""
-        vision = config.child("vision_config")
-        model_type = config.text("model_type")
+        vision, preprocessor = files.vision, files.preprocessor
+        model_type = files.config.text("model_type")
         is_third = model_type.startswith("qwen3")
         patch = vision.integer("patch_size", 1, 256, 16 if is_third else 14)
         merge = vision.integer("spatial_merge_size", 1, 16, 2)
         frames = vision.integer("temporal_patch_size", 1, 16, 2)
-        for name, own in (("patch_size", patch), ("merge_size", merge)):
-            default = 14 if name == "patch_size" else 2
-            if preprocessor.integer(name, 1, 256, default) != own:
-                raise preprocessor.error(name, f"{own}, as in vision_config of config.json")
-        if preprocessor.integer("temporal_patch_size", 1, 16, 2) != frames:
-            raise preprocessor.error("temporal_patch_size", f"{frames}, as in vision_config")
+        files.equal(preprocessor, "patch_size", patch)
+        files.equal(preprocessor, "merge_size", merge)
+        files.equal(preprocessor, "temporal_patch_size", frames)
         size = preprocessor.child("size")
         least = size.integer("shortest_edge", 1, MAX_SETTING, 56 * 56)
         most = size.integer("longest_edge", 1, MAX_SETTING, 28 * 28 * 1280)
@@ -100,7 +86,7 @@ class QwenVlProcessor:
             frames=frames,
             positions_side=positions_side,
             window=window,
-            image_token=tokenizer.text("image_token", "<|image_pad|>"),
+            image_token=files.special_token("image_token", "<|image_pad|>"),
         )
 
     def prepare(self, image: DecodedImage, detail: str = "auto") -> PreparedImage:

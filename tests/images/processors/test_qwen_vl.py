@@ -200,7 +200,7 @@ def test_an_image_that_is_too_long_is_refused() -> None:
 ODD_SETTINGS = [
     ({"patch_size": 0}, {}, r"patch_size is 0"),
     ({"patch_size": "16"}, {}, r"patch_size is '16'"),
-    ({"patch_size": 16}, {"patch_size": 14}, r"patch_size is 14; expected 16, as in vision_config"),
+    ({"patch_size": 16}, {"patch_size": 14}, r"patch_size is 14; expected 16, as in config.json"),
     ({"patch_size": 14}, {"merge_size": 3}, r"merge_size is 3; expected 2"),
     ({"patch_size": 14}, {"temporal_patch_size": 1}, r"temporal_patch_size is 1; expected 2"),
     ({"patch_size": 14, "num_position_embeddings": 48}, {}, r"48; expected a square number"),
