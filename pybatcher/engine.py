@@ -29,6 +29,7 @@ from typing_extensions import override
 
 from . import _core
 from .errors import InvalidRequestError, ModelFormatError, PybatcherError
+from .images import Tile
 from .loading import (
     ENGINE_DTYPE,
     MIXTURES,
@@ -81,6 +82,7 @@ class Engine(_core.Engine):
 
     _step_masks: StepMasks | None = None
     _masks: _core.TokenMasks | None = None
+    _orders: Sequence[NDArray[np.int32] | None] = ()  # of the rows of the tiles in the tower
 
     @classmethod
     def load(
@@ -276,19 +278,15 @@ class Engine(_core.Engine):
     def _encode(self, work: EncodeWork) -> tuple[NDArray[np.float32] | str, ...] | None:
         """Do the tower's part of a step; return the rows of its tiles once they are complete."""
         if work.begin:
-            self.tower_begin(
-                [
-                    (
-                        tile.patches,
-                        tile.coordinates,
-                        tile.table_index,
-                        tile.table_weight,
-                        tile.windows,
-                    )
-                    for tile in work.begin
-                ]
-            )
-        return tuple(self.tower_take()) if self.tower_run(work.row_layers) else None
+            self.tower_drop()
+            self.tower_begin([_tower_input(tile) for tile in work.begin])
+            self._orders = [tile.order for tile in work.begin]
+        if not self.tower_run(work.row_layers):
+            return None
+        return tuple(
+            rows if order is None or isinstance(rows, str) else rows[order]
+            for rows, order in zip(self.tower_take(), self._orders, strict=True)
+        )
 
     def _step(
         self,
@@ -354,6 +352,16 @@ class Engine(_core.Engine):
         finally:
             filled.result()
         return _with_grammars(result, jobs)
+
+
+def _tower_input(tile: Tile) -> tuple[NDArray[Any], ...]:
+    return (
+        tile.patches,
+        tile.coordinates,
+        tile.table_index,
+        tile.table_weight,
+        tile.windows,
+    )
 
 
 def open_guarded(

@@ -54,7 +54,7 @@ class Tower:
                 "this engine takes no images: it was loaded without a vision tower", field=where
             )
         for placed in images.tiles:
-            n_patches = len(placed.tile.patches)
+            n_patches = len(placed.tile.pixels)
             if n_patches > most:
                 raise InvalidRequestError(
                     f"an image has {n_patches} patches; the vision tower takes {most} at a time: "
@@ -118,7 +118,7 @@ class Tower:
             if not self._in_flight:
                 return None
             self._is_begun = False
-            n_patches = sum(len(placed.tile.patches) for placed, _ in self._in_flight)
+            n_patches = sum(len(placed.tile.pixels) for placed, _ in self._in_flight)
             self._row_layers_left = n_patches * self._kv.tower_layers
         cost = self._kv.tower_row_cost
         rows = budget.offer(0, max(round(self._row_layers_left * cost), 1))
@@ -160,7 +160,7 @@ class Tower:
         chosen = []
         room = self._kv.tower_rows
         for placed, live in self._wanted.values():
-            room -= len(placed.tile.patches)
+            room -= len(placed.tile.pixels)
             if room < 0:
                 break
             if not live.ended:

@@ -300,7 +300,7 @@ class FakeEngine:
         import numpy as np
 
         if work.begin:
-            n_patches = sum(len(tile.patches) for tile in work.begin)
+            n_patches = sum(len(tile.pixels) for tile in work.begin)
             if n_patches > self.tower_rows:
                 raise InvalidRequestError(f"{n_patches} patches for {self.tower_rows} rows")
             self._tiles = work.begin

@@ -96,7 +96,7 @@ def test_other_prompts_go_on_while_images_are_encoded() -> None:
     with_work = [plan for plan in driver.plans if plan.encode is not None]
     assert len(with_work) > 1
     assert all(plan.decode_rows for plan in with_work)
-    n_patch_layers = len(CAT.patches) * driver.engine.tower_layers
+    n_patch_layers = len(CAT.pixels) * driver.engine.tower_layers
     for plan in with_work:
         rows = plan.encode.row_layers * driver.engine.tower_row_cost
         assert rows + plan.decode_rows + plan.prefill_rows <= driver.config.n_batch + 1

@@ -39,7 +39,7 @@ class FakeTile:
     n_tokens: int
 
     @property
-    def patches(self) -> range:
+    def pixels(self) -> range:
         return range(4 * self.n_tokens)
 
 
