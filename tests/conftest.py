@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import os
 import signal
+import ssl
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -68,19 +69,41 @@ def _device() -> Iterator[None]:
         yield
 
 
-# Folders whose tests are of whole programs: they run one, or several, each.
+# Folders whose tests run whole programs. The tests of these folders are slow ...
 _OF_PROGRAMS = {"attacks", "bench", "cli", "examples", "models", "system", "tools"}
-_QUICK = {"models/hub"}  # ... but these
+_QUICK = {"models/hub"}  # ... except those in these
+
+
+def _runs_programs(folder: Path) -> bool:
+    if not folder.is_relative_to(_HERE):
+        return False
+    inside = folder.relative_to(_HERE)
+    return bool({*inside.parts[:1]} & _OF_PROGRAMS) and inside.as_posix() not in _QUICK
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`make test-slow` has the tests of whole programs, and those that are marked themselves."""
+    """Mark the tests of whole programs as slow, beside those that are marked in their modules."""
     for item in items:
-        if not item.path.is_relative_to(_HERE):
-            continue
-        folder = item.path.relative_to(_HERE).parent
-        if {*folder.parts[:1]} & _OF_PROGRAMS and folder.as_posix() not in _QUICK:
+        if _runs_programs(item.path.parent):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave modules of slow tests unread in `make test`, which would deselect all their tests."""
+    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+        return None
+    return _runs_programs(collection_path.parent) or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Collect no garbage while tests are imported: a third of that time, and little is garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -98,6 +121,14 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             patch.delenv(name, raising=False)
         patch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_authorities() -> Iterator[None]:
+    """Clients of HTTP read no certificates of authorities: 30 ms each, and no test uses TLS."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_, **__: None)
         yield
 
 

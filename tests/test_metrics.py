@@ -227,6 +227,7 @@ async def test_quantiles_can_be_told_apart(name: str, shortest: float, longest: 
     assert finite[-1] >= longest
 
 
+@pytest.mark.slow
 def test_a_sidecar_through_a_blocking_client(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         with BlockingClient(running.socket) as client:

@@ -205,6 +205,7 @@ async def test_caller_futures_held_replied_one_by_one() -> None:
         assert len(await _collect(stalled)) == 199
 
 
+@pytest.mark.slow
 async def test_what_a_front_does_not_read_for_its_client_has_no_rows_while_others_run() -> None:
     engine = FakeEngine(step_delay=0.001)
     async with fake_batcher(engine) as batcher:

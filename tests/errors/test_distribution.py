@@ -58,6 +58,7 @@ def test_the_name_of_the_other_project_is_found(text: str) -> None:
     assert not OTHER_PROJECT.search(text.replace("pybatcher", "pybatcher-engine"))
 
 
+@pytest.mark.slow
 def test_no_file_names_the_other_project_as_this_one() -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True)
     paths = [ROOT / name for name in listed.stdout.decode().split("\0")[:-1]]

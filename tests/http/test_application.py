@@ -169,6 +169,7 @@ def test_arguments_that_no_utf_8_can_say_are_escaped() -> None:
         assert call["function"]["arguments"] == text
 
 
+@pytest.mark.slow
 async def test_many_prompts_wait_for_each_other_and_not_for_a_retry() -> None:
     """A list longer than the queue is one request, as a list of `generate` is."""
     async with (

@@ -241,6 +241,7 @@ def test_a_checkpoint_that_is_truncated_while_it_is_loaded_is_refused(
         Engine.load(model, n_ctx=256, weights_cache=cache)
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_replaced_at_any_time_gives_one_of_its_versions(
     tmp_path: Path, directory: Path
 ) -> None:

@@ -149,6 +149,7 @@ def test_importing_and_a_start_on_the_cpu_leave_the_driver_alone(driver: Path) -
     assert run(driver, {}, "-c", START) == "cpu False\nTrue\n"
 
 
+@pytest.mark.slow
 def test_the_command_line_tells_of_it(driver: Path, no_driver: Path) -> None:
     good = " ".join(run(driver, {}, "-m", "pybatcher", "info").split())
     assert "NVIDIA driver for CUDA up to 13.0 GPUs 1, NVIDIA H200 (sm_90, 140.0 GiB)" in good

@@ -123,7 +123,7 @@ class Unending(Mapping[str, Any]):
 def test_a_schema_without_an_end_is_read_as_far_as_it_says() -> None:
     """It held the event loop, and all who are on it, for ever."""
     assert schema_text(Unending()) == '{"key": "key"}'
-    shared: list[Any] = ["x"]
+    shared: list[Any] = ["x" * 1000]
     for _ in range(60):
         shared = [shared, shared]
     with pytest.raises(InvalidRequestError, match="too large: it has more than 1048576 char"):

@@ -106,7 +106,12 @@ def test_reasoning_has_the_names_that_templates_look_for(key: str) -> None:
         (calling(call('{"a": ' + "[" * 40 + "]" * 40 + "}")), "nested more than 32"),
         (calling(call("x" * (2**20 + 1))), r"arguments has 1048577 characters; it must have at"),
         (calling(call('{"a": [' + "1," * 300_000 + "1]}"), call({})), None),
-        (calling(*[call('{"a": [' + "1," * 300_000 + "1]}")] * 4), "messages are too large"),
+        pytest.param(
+            calling(*[call('{"a": [' + "1," * 300_000 + "1]}")] * 4),
+            "messages are too large",
+            marks=pytest.mark.slow,
+            id="too large",
+        ),
         ({"role": "tool", "content": "x", "tool_call_id": 7}, r"\[1\]\.tool_call_id is 7"),
         ({"role": "tool", "content": "x", "name": ["f"]}, r"messages\[1\]\.name is \['f'\]"),
         ({"role": "assistant", "reasoning_content": 1}, r"\.reasoning_content is 1; it must be a"),

@@ -250,6 +250,7 @@ async def test_answers_through_a_sidecar_are_the_same(
             assert told(await stream.get_final_message()) == told(here)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eager", [True, False])
 async def test_a_call_that_is_cut_is_the_same_whole_and_in_pieces(client: Any, eager: bool) -> None:
     tool = {**WEATHER, "eager_input_streaming": eager}

@@ -43,6 +43,7 @@ def n_requests(batcher: Batcher) -> int:
     return batcher.statistics().submitted
 
 
+@pytest.mark.slow
 async def test_the_same_request_is_answered_once(http: httpx.AsyncClient, batcher: Batcher) -> None:
     first, second = await asyncio.gather(ask(http), ask(http))
     third = await ask(http)

@@ -149,6 +149,7 @@ async def test_a_stream_has_the_whole_answer(model: Path, fields: dict[str, Any]
             assert whole["usage"]["output_tokens"] == fields["max_output_tokens"]
 
 
+@pytest.mark.slow
 async def test_half_a_call_is_an_incomplete_item(model: Path) -> None:
     asked: dict[str, Any] = {"tools": [ADD], "tool_choice": "required", "stream": True}
     asked |= {"parallel_tool_calls": False}

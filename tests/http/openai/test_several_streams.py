@@ -20,6 +20,7 @@ from pybatcher.testing import FakeEngine, fake_batcher
 SAMPLING: Any = {"max_tokens": 5, "ignore_eos": True}
 
 
+@pytest.mark.slow
 async def test_any_number_goes_through_a_small_queue() -> None:
     prompts = ["a" * (1 + i % 7) for i in range(40)]
     async with fake_batcher() as batcher:
@@ -61,6 +62,7 @@ async def test_closed_it_cancels_what_is_in_flight() -> None:
         assert batcher.statistics().cancelled == 2
 
 
+@pytest.mark.slow
 async def test_over_http_it_is_no_429_and_what_is_wrong_is_a_status() -> None:
     prompts: list[Any] = ["a" * (1 + i % 7) for i in range(40)]
     body: dict[str, Any] = {"max_tokens": 3, "ignore_eos": True, "stream": True}

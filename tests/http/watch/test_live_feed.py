@@ -170,7 +170,7 @@ async def test_what_is_kept_is_bounded_and_recording_rests(double: Double) -> No
 
     double.statistics = counted  # type: ignore[method-assign]
     for i in range(1000):
-        double.emit(request(100.0, i, itl=(0.1,) * 5000))
+        double.emit(request(100.0, i, itl=(0.1,) * 500))
     assert len(feed._ended) == 64
     assert all(len(one.itl) <= 256 for one in feed._window.recent(1000))
     recording = feed._recording

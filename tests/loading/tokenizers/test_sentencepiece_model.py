@@ -236,7 +236,9 @@ def test_pieces_that_are_not_normal_are_no_merges(
         (b"\xff" * 20, "byte 10 ends a number of more than 64 bits"),
         (b"\x0b", "byte 1 begins a field of type 3"),
         (b"\x0d\0\0", "it ends 2 bytes before"),
-        (b"\x0a\0" * (2**20 + 1), "it has 1048577 pieces"),
+        pytest.param(
+            b"\x0a\0" * (2**20 + 1), "it has 1048577 pieces", marks=pytest.mark.slow, id="too many"
+        ),
         (message((1, 5)), "a piece is 5; expected bytes"),
         (message((1, message((1, 5)))), "a text is 5; expected bytes"),
         (message((1, message((1, b"\xff")))), r"the text b'\\xff' is not UTF-8"),

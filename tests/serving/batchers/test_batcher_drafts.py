@@ -87,6 +87,7 @@ async def test_fewer_steps_where_a_text_repeats_itself() -> None:
     assert counts.steps + counts.accepted_tokens == without.steps
 
 
+@pytest.mark.slow
 async def test_a_stop_text_in_the_middle_of_what_a_step_gave() -> None:
     """What was drawn after it is dropped: text, tokens, pieces."""
     async with Batcher(n_threads=1, max_draft_tokens=0) as batcher:

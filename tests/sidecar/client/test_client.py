@@ -333,6 +333,7 @@ async def test_events_come_as_long_as_somebody_is_attached(served: SmallSidecar)
         again()
 
 
+@pytest.mark.slow
 async def test_what_a_front_does_not_read_has_no_rows_at_the_sidecar_while_others_run(
     path: Path,
 ) -> None:

@@ -45,6 +45,7 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("system")
 def test_it_is_killed_with_its_front_though_it_hears_nothing(tmp_path: Path) -> None:
     note = tmp_path / "pid"

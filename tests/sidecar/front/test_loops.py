@@ -32,6 +32,7 @@ def test_without_uvloop_it_runs_on_asyncio(monkeypatch: pytest.MonkeyPatch) -> N
     assert run(loop_module()) == "asyncio"
 
 
+@pytest.mark.slow
 def test_without_descriptors_accepting_pauses_and_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def peak_of_reading(data: bytes, limits: Limits) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @given(st.lists(PARAMS, max_size=6), st.data())
 def test_frames_are_the_same_however_the_stream_is_cut(frames: list[Any], data: Any) -> None:
     stream = b"".join(map(msgpack.packb, frames))
@@ -46,6 +47,7 @@ def test_frames_are_the_same_however_the_stream_is_cut(frames: list[Any], data: 
     assert reader.fault is None
 
 
+@pytest.mark.slow
 @given(st.lists(PARAMS, max_size=6))
 def test_frames_are_the_same_byte_by_byte_and_all_at_once(frames: list[Any]) -> None:
     stream = b"".join(map(msgpack.packb, frames))

@@ -35,6 +35,7 @@ def read(opts: object, content: object = "hi", *, is_chat: bool = False) -> Wire
     return read_call([content, opts], is_chat=is_chat)
 
 
+@pytest.mark.slow
 @given(calls(), IDS, st.booleans(), st.none() | st.integers(1, 2**40))
 def test_a_call_is_read_as_it_was_written(
     call: Call, id: str | int | None, stream: bool, window: int | None

@@ -22,6 +22,7 @@ def over_the_wire(value: Any) -> Any:
     return msgpack.unpackb(msgpack.packb(value))
 
 
+@pytest.mark.slow
 @given(TOOL_CALLS)
 def test_a_call_comes_as_it_was_sent(call: ToolCall) -> None:
     assert calls_from_wire(over_the_wire([call_to_wire(call)])) == (call,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from odd_values import LyingMapping
 
 from pybatcher.calls.call import Call
@@ -39,6 +40,7 @@ def a_completion(text: str, token_ids: tuple[int, ...], *, at: float) -> Complet
     )
 
 
+@pytest.mark.slow
 def test_every_byte_of_a_call_counts() -> None:
     params = SamplingParams(
         json_schema="{" + '"a": 1,' * 1000 + '"b": 2}',

@@ -309,6 +309,7 @@ async def test_questions_are_set_aside_too() -> None:
         assert len(engine.plans) > first
 
 
+@pytest.mark.slow
 async def test_a_client_that_acknowledges_nothing_is_set_aside_while_others_are_served() -> None:
     engine = FakeEngine(step_delay=0.001)
     async with fake_batcher(engine) as batcher, connected(ServiceOf(batcher)) as (_, peer):
