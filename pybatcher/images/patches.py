@@ -7,14 +7,20 @@ from numpy.typing import NDArray
 
 from .reading import DecodedImage
 
-__all__ = ["cut", "grid_coordinates", "raster_index", "resized"]
+__all__ = ["cut", "grid_coordinates", "raster_index", "resized", "scaled"]
+
+
+def scaled(image: DecodedImage, height: int, width: int, resample: int) -> DecodedImage:
+    """Return an image in another size."""
+    from PIL import Image
+
+    found = image.image.resize((width, height), Image.Resampling(resample))
+    return DecodedImage(found, image.where)
 
 
 def resized(image: DecodedImage, height: int, width: int, resample: int) -> NDArray[np.uint8]:
     """Return the pixels of an image in another size: uint8 (height, width, 3)."""
-    from PIL import Image
-
-    return np.asarray(image.image.resize((width, height), Image.Resampling(resample)))
+    return scaled(image, height, width, resample).pixels
 
 
 def cut(

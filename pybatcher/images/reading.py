@@ -74,12 +74,6 @@ class DecodedImage:
         """A copy of the pixels: uint8 (height, width, 3)."""
         return np.asarray(self.image)
 
-    def with_pixels(self, pixels: NDArray[np.uint8]) -> DecodedImage:
-        """Return an image of other pixels, uint8 (height, width, 3), from the same field."""
-        from PIL import Image
-
-        return DecodedImage(Image.fromarray(pixels), self.where)
-
     def error(self, wanted: str) -> PybatcherError:
         """Return the InvalidRequestError for a size that is not `wanted`."""
         fault = f"has {self.width} x {self.height} pixels (width x height); {wanted}"

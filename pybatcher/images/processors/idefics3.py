@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..patches import cut, grid_coordinates, resized
+from ..patches import cut, grid_coordinates, resized, scaled
 from ..prepared import PreparedImage, Tile, make_tile
 from ..reading import DecodedImage
 from ..settings import HALF, LANCZOS, ProcessorFiles, read_levels, read_resample
@@ -81,27 +81,23 @@ class Idefics3Processor:
 
         Each resizing rounds to whole pixel values, so none of the steps can be left out.
         """
-        image = self._scaled(image, *self._longest_size(image.height, image.width))
+        size = self._longest_size(image.height, image.width)
+        image = scaled(image, *size, self.resample)
         rows = columns = 0
         if self.splits and detail != "low":
-            image = self._scaled(image, *self._whole_tiles(image.height, image.width))
+            size = self._whole_tiles(image.height, image.width)
+            image = scaled(image, *size, self.resample)
             if max(image.height, image.width) > self.tile:
                 rows, columns = image.height // self.tile, image.width // self.tile
-        side = self.tile
+        side, pixels = self.tile, image.pixels
         parts = [
-            image.pixels[side * row : side * (row + 1), side * column : side * (column + 1)]
+            pixels[side * row : side * (row + 1), side * column : side * (column + 1)]
             for row in range(rows)
             for column in range(columns)
         ]
         parts.append(resized(image, side, side, self.resample))
         tiles = tuple(self._tile(part) for part in parts)
         return PreparedImage(tiles, self._text(rows, columns, tiles[0].n_tokens))
-
-    def _scaled(self, image: DecodedImage, height: int, width: int) -> DecodedImage:
-        from PIL import Image
-
-        scaled = image.image.resize((width, height), Image.Resampling(self.resample))
-        return replace(image, image=scaled)
 
     def _longest_size(self, height: int, width: int) -> tuple[int, int]:
         """Return a size with the longer side `longest`, and the shorter one even."""

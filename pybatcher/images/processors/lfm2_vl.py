@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..patches import cut, grid_coordinates, resized
+from ..patches import cut, grid_coordinates, resized, scaled
 from ..prepared import PreparedImage, Tile, make_tile
 from ..reading import DecodedImage
 from ..settings import BILINEAR, HALF, ProcessorFiles, read_levels, read_resample
@@ -127,8 +127,8 @@ class Lfm2VlProcessor:
         Pillow chooses the order by the sizes, and the other order rounds a fifth of the pixels
         differently.
         """
-        wide = resized(image, image.height, width, self.resample)
-        return resized(image.with_pixels(wide), height, width, self.resample)
+        wide = scaled(image, image.height, width, self.resample)
+        return resized(wide, height, width, self.resample)
 
     def _size(self, height: int, width: int) -> tuple[int, int]:
         """Return a size of whole tokens, from `min_tokens` to `max_tokens` of them."""
