@@ -3,7 +3,7 @@
 from .limits import ImageLimits
 from .prepared import ImageProcessor, PreparedImage, Tile
 from .processors import read_processor
-from .reading import DecodedImage, read_image
+from .reading import DecodedImage, read_image, read_image_file
 
 __all__ = [
     "DecodedImage",
@@ -12,5 +12,6 @@ __all__ = [
     "PreparedImage",
     "Tile",
     "read_image",
+    "read_image_file",
     "read_processor",
 ]

@@ -20,7 +20,7 @@ from .limits import ImageLimits
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["DecodedImage", "read_image"]
+__all__ = ["DecodedImage", "read_image", "read_image_file"]
 
 _WANTED = (
     "a PIL.Image, the bytes of a PNG, JPEG, WebP, GIF or BMP file, a pathlib.Path of such a file, "
@@ -106,7 +106,7 @@ def read_image(value: Any, where: str, limits: ImageLimits) -> DecodedImage:
         elif isinstance(value, (bytes, bytearray, memoryview)):
             image = _read_encoded(_as_bytes(value, where, limits), where, limits)
         elif isinstance(value, Path):
-            image = _read_encoded(_read_file(value, where, limits), where, limits)
+            image = _read_encoded(read_image_file(value, where, limits), where, limits)
         elif isinstance(value, np.ndarray):
             image = _read_array(value, where, limits)
         else:
@@ -159,7 +159,11 @@ def _as_bytes(value: bytes | bytearray | memoryview, where: str, limits: ImageLi
     return value if type(value) is bytes else bytes(value)
 
 
-def _read_file(path: Path, where: str, limits: ImageLimits) -> bytes:
+def read_image_file(path: Path, where: str, limits: ImageLimits) -> bytes:
+    """Return the bytes of a regular file; the arguments are those of `read_image`. Blocking.
+
+    Raises InvalidRequestError.
+    """
     try:
         with open(path, "rb", opener=_open_without_waiting) as file:
             facts = os.fstat(file.fileno())

@@ -16,6 +16,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, NoReturn, TypeVar
 
@@ -23,7 +24,7 @@ from typing_extensions import override
 
 from ..batcher import Batcher
 from ..calls.call import Call, CallService, Question
-from ..calls.questions import Describe
+from ..calls.questions import Describe, Tokenize
 from ..calls.reply import Reply
 from ..calls.statistics import BatcherStatistics
 from ..calls.telemetry import Handler
@@ -34,6 +35,7 @@ from .front.loops import run
 from .front.oom_kills import prefer_to_front
 from .front.worker_spec import INTERNAL_LIMITS, WorkerSpec
 from .protocol.wire import statistics_to_wire
+from .protocol.wire_images import unpacked
 from .session.session import ServerSession
 
 __all__ = ["main"]
@@ -59,6 +61,8 @@ class _OpenedLater(CallService):
 
     @override
     async def submit(self, call: Call, reply: Reply) -> range:
+        if call.chat is not None:
+            call = replace(call, content=unpacked(call.content))
         return await self._opened().submit(call, reply)
 
     @override
@@ -67,6 +71,9 @@ class _OpenedLater(CallService):
 
     @override
     async def ask(self, question: Question[T]) -> T:
+        if isinstance(question, Tokenize) and question.chat is not None:
+            plain: Any = replace(question, content=unpacked(question.content))
+            question = plain
         return await self._opened().ask(question)
 
     @override

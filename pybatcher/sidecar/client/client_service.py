@@ -303,5 +303,5 @@ def _limits_in(greeting: Mapping[str, Any]) -> Limits:
     said = greeting.get("limits")
     if not isinstance(said, dict):
         return Limits()
-    names = ("max_frame", "max_depth", "max_in_flight")
+    names = ("max_frame", "max_depth", "max_in_flight", "image_bytes")
     return Limits(**{name: said[name] for name in names if name in said})

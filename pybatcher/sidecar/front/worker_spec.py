@@ -14,7 +14,13 @@ from ..protocol.limits import Limits
 
 __all__ = ["INTERNAL_LIMITS", "WorkerSpec"]
 
-INTERNAL_LIMITS = Limits(max_frame=2**30, max_depth=128, max_in_flight=2**20, max_elements=2**26)
+INTERNAL_LIMITS = Limits(
+    max_frame=2**30,
+    max_depth=128,
+    max_in_flight=2**20,
+    max_elements=2**26,
+    image_bytes=2**28,
+)
 """Limits of the socket between front and worker: every message the front accepts must fit."""
 
 

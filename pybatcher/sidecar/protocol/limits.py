@@ -14,6 +14,7 @@ _RANGES = {
     "max_depth": (3, 512),  # a delta has three levels: the frame, its params, the map in them
     "max_in_flight": (1, 2**20),
     "max_elements": (64, 2**26),
+    "image_bytes": (0, 2**40),
 }
 
 
@@ -29,6 +30,8 @@ class Limits:
         server that builds one delays all others. A map may have a sixteenth of it in pairs, and a
         frame as a whole twice as many elements, where a container counts as 8 more: about the
         memory that it takes.
+    image_bytes: most bytes of the images that a client has sent and that are kept for later
+        messages; those of one message must fit.
     free_memory: returns the bytes of memory that are left, None if that is unknown; a long frame
         that takes more is refused while it comes. None: memory is not looked at.
     Raises ConfigError for values out of range.
@@ -38,6 +41,7 @@ class Limits:
     max_depth: int = 32
     max_in_flight: int = 1024
     max_elements: int = 2**20
+    image_bytes: int = 2**27
     free_memory: Callable[[], int | None] | None = None
 
     def __post_init__(self) -> None:

@@ -29,6 +29,7 @@ from ...errors import (
     RequestTooLongError,
 )
 from .wire_fields import short
+from .wire_images import UnknownImageError
 
 __all__ = ["LONGEST_MESSAGE", "error_from_wire", "error_to_wire", "plain_error"]
 
@@ -53,6 +54,7 @@ class _WireError(NamedTuple):
 # class of its first line. So subclasses come before their bases.
 _ERRORS = (
     _WireError("too_long", RequestTooLongError),
+    _WireError("unknown_image", UnknownImageError, retryable=True),
     _WireError("invalid_request", InvalidRequestError),
     _WireError("invalid_request", ConfigError),
     _WireError("invalid_request", ModelFormatError),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from ...calls.arguments import are_token_ids
 from ...calls.backpressure import Backpressure
 from ...calls.call import Call
 from ...calls.completion import Completion, Piece, Timeline, TokenLogprob, Usage
@@ -23,6 +24,7 @@ from ...errors import PybatcherError
 from ...params import SamplingParams
 from ...params.sampling_params import with_valid
 from ...text.tool_call import ToolCall
+from ..protocol.wire_images import PackedImage
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
@@ -82,6 +84,8 @@ class Entry:
     backpressure: paused while the results are not read; None: reading is not watched.
     sent_paused: the pause state that the other end knows. sent_lately: True shortly after a
         notification.
+    images: the images of its messages, which refer to them. n_resent: how often the other end did
+        not have one of them any more.
     timer: the timer of its deadline while it waits. unwatch: ends the watching of `backpressure`.
     """
 
@@ -97,6 +101,8 @@ class Entry:
     backpressure: Backpressure | None = None
     sent_paused: bool = False
     sent_lately: bool = False
+    images: tuple[PackedImage, ...] = ()
+    n_resent: int = 0
     timer: TimerHandle | None = None
     unwatch: Callable[[], None] | None = None
 
@@ -154,12 +160,14 @@ class PendingGeneration(Entry):
 
         params: the checked parameters of the call, which replace its own. numbers: one for each
             sample.
-        times: `submitted`, `deadline` and, if memory is limited, `n_bytes`.
+        times: `submitted`, `deadline`, `images` and, if memory is limited, `n_bytes`. The samples
+            share the images, whose bytes count once.
         """
+        n_image_bytes = sum(len(image.data) for image in times.get("images", ()))
         seed = secrets.randbits(64) if params.seed is None else params.seed
         for i, number in enumerate(numbers):
             own = with_valid(params, n=1, seed=sample_seed(seed, i))
-            yield cls(
+            entry = cls(
                 number=number,
                 call=replace(call, params=own, sampling={}),
                 reply=reply,
@@ -168,6 +176,8 @@ class PendingGeneration(Entry):
                 siblings=numbers,
                 **times,
             )
+            entry.n_bytes += n_image_bytes if i == 0 else 0
+            yield entry
 
     @property
     @override
@@ -253,8 +263,9 @@ class PendingGeneration(Entry):
 
     @property
     def _prompt_tokens(self) -> int:
-        """Number of tokens of the prompt; 0 for a text, which only the lost worker tokenized."""
-        return 0 if isinstance(self.call.content, str) else len(self.call.content)
+        """Number of tokens of the prompt; 0 if only the lost worker tokenized it."""
+        is_read = are_token_ids(self.call.content)
+        return len(self.call.content) if is_read else 0
 
     @property
     def _n_logprobs(self) -> int | None:

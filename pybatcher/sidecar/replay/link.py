@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from typing_extensions import override
 
-from ...errors import ConnectionLostError, ProtocolError, PybatcherError
+from ...errors import (
+    ConnectionLostError,
+    InvalidRequestError,
+    ProtocolError,
+    PybatcherError,
+)
 from ..protocol.connection import ClientProtocol, Limits, RpcResponse
 from ..protocol.wire import error_from_wire
+from ..protocol.wire_images import PackedImage, chunks_of
 
 __all__ = ["Link", "ending_of"]
 
@@ -41,6 +47,7 @@ class Link(asyncio.Protocol):
         self._on_lost = on_lost
         self._transport: asyncio.WriteTransport | None = None
         self._calls: dict[int, tuple[OnDelta | None, OnEnd]] = {}
+        self._sent: set[str] = set()  # digests of images
         self._will_flush = False
         self._lost: ConnectionLostError | None = None
 
@@ -66,6 +73,29 @@ class Link(asyncio.Protocol):
         self._calls[call_id] = (on_delta, on_end)
         self._flush_soon()
         return call_id
+
+    def send_images(self, images: Sequence[PackedImage]) -> None:
+        """Send images that messages refer to, each once for the connection.
+
+        Raises InvalidRequestError if there is no room for all of them at the other end.
+        """
+        n_bytes = sum(len(one.data) for one in {one.digest: one for one in images}.values())
+        limits = self._protocol.limits
+        if n_bytes > limits.image_bytes:
+            raise InvalidRequestError(
+                f"messages have images of {n_bytes} bytes together; {self._peer} takes at most "
+                f"{limits.image_bytes}: send fewer at once, or compress them",
+                field="messages",
+            )
+        for image in images:
+            if image.digest not in self._sent:
+                self._sent.add(image.digest)
+                for chunk in chunks_of(image, limits.max_frame):
+                    self.notify("image", chunk)
+
+    def forget_images(self, images: Sequence[PackedImage]) -> None:
+        """Send these images again when they are needed: the other end has dropped one of them."""
+        self._sent.difference_update(image.digest for image in images)
 
     async def request(self, method: str, params: list[Any]) -> Any:
         """Send a request and return its result. Raises the error that the peer responds with."""

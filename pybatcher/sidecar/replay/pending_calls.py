@@ -26,6 +26,7 @@ from ...errors import (
 )
 from ...scheduling import own_copy
 from ..protocol.wire import completion_from_wire, piece_of, write_call
+from ..protocol.wire_images import UnknownImageError
 from .journal import Entry, PendingGeneration, PendingQuestion
 from .link import Link
 from .poison import PoisonCalls
@@ -33,6 +34,7 @@ from .poison import PoisonCalls
 __all__ = ["PendingCalls"]
 
 _RETRY_AFTER = 1.0  # seconds
+_MOST_RESENT = 2  # times that images of a call are sent again over one link
 _NOTIFY_PAUSE = 0.05  # seconds between two `aside` notifications of a call
 
 _LOGGER = logging.getLogger("pybatcher")
@@ -217,6 +219,8 @@ class PendingCalls:
         end = partial(self._ended, entry)
         self.replayed_requests += entry.starts > 0
         try:
+            if entry.images:
+                link.send_images(entry.images)
             if isinstance(entry, PendingQuestion):
                 entry.call_id = link.start_call(entry.method, entry.next_params(now), end)
             elif isinstance(entry, PendingGeneration):
@@ -275,6 +279,12 @@ class PendingCalls:
             self._cut.append(entry)
             if not self.replays:
                 self._fail(entry, error)
+            return
+        if isinstance(error, UnknownImageError) and entry.n_resent < _MOST_RESENT and self._link:
+            self._link.forget_images(entry.images)
+            entry.n_resent += 1
+            entry.starts -= 1
+            self._send(entry)
             return
         if isinstance(error, QueueFullError) and entry.starts > 1:
             # The call was accepted once, and all calls are replayed at the same time, so it tries

@@ -49,6 +49,7 @@ from ...scheduling import own_copy
 from ..protocol.codecs import Codec, codec_of
 from ..protocol.wire import event_from_wire, read_content
 from ..protocol.wire_fields import ASKED
+from ..protocol.wire_images import PackedImage, has_images, pack_images
 from .journal import PendingGeneration, PendingQuestion, bytes_of
 from .link import Link, ending_of
 from .pending_calls import PendingCalls
@@ -130,8 +131,13 @@ class RemoteService(CallService):
         content = call.content
         if isinstance(content, (list, tuple)) and len(content) > MOST_IDS:
             await self._check_ids("prompt" if call.chat is None else "messages", content)
+        images: tuple[PackedImage, ...] = ()
+        if call.chat is not None and has_images(call.content):
+            # Their tokens are those of one worker, so that a replay sends the messages again.
+            content, images = await asyncio.to_thread(pack_images, call.content)
+            call = replace(call, content=read_content(content, True))
         # A template may read the clock: render it once, so that a replay has the same tokens.
-        if call.chat is not None and self.pending.replays and is_chat(call.content):
+        elif call.chat is not None and self.pending.replays and is_chat(call.content):
             tokens = await self._tokenize_until(call.content, call.chat, deadline)
             call = replace(call, content=tokens)
         else:
@@ -139,7 +145,7 @@ class RemoteService(CallService):
         n_bytes = bytes_of(replace(call, params=None, sampling={}), params)
         ids = self.pending.new_numbers(params.n)
         reply.expect(params.n)
-        times = {"submitted": now, "deadline": deadline, "n_bytes": n_bytes}
+        times = {"submitted": now, "deadline": deadline, "n_bytes": n_bytes, "images": images}
         self.pending.add(*PendingGeneration.of_samples(call, params, reply, ids, **times))
         return ids
 
@@ -152,6 +158,11 @@ class RemoteService(CallService):
         for name in _SEQUENCES.intersection(getattr(question, "__slots__", ())):
             await self._check_ids(name, getattr(question, name))
         question = plain_fields(question)
+        images: tuple[PackedImage, ...] = ()
+        if isinstance(question, Tokenize) and question.chat and has_images(question.content):
+            content, images = await asyncio.to_thread(pack_images, question.content)
+            packed: Any = replace(question, content=content)
+            question = packed
         codec = codec_of(question)
         answer: T
         listed = next((name for name in _LISTED if hasattr(question, name)), None)
@@ -170,7 +181,7 @@ class RemoteService(CallService):
         if isinstance(question, ListPrefixes):
             answer = await self._list_prefixes(codec, params)
             return answer
-        answer = await self._ask_one(codec, question, params)
+        answer = await self._ask_one(codec, question, params, images)
         return answer
 
     @override
@@ -188,10 +199,14 @@ class RemoteService(CallService):
             check_ids(field, ids, limits.get("max_sequence_length", 0))
 
     async def _ask_one(
-        self, codec: Codec[Question[Any]], question: Question[Any], params: list[Any]
+        self,
+        codec: Codec[Question[Any]],
+        question: Question[Any],
+        params: list[Any],
+        images: tuple[PackedImage, ...] = (),
     ) -> Any:
         timeout = question.timeout if isinstance(question, CallOptions) else None
-        return codec.answer_from_wire(await self._ask(codec.method, params, timeout))
+        return codec.answer_from_wire(await self._ask(codec.method, params, timeout, images))
 
     async def _ask_in_parts(self, question: Question[Any], name: str, parts: list[range]) -> Any:
         """Ask a long question by several short ones, and return all their answers in order.
@@ -282,6 +297,7 @@ class RemoteService(CallService):
         method: str,
         params: list[Any],
         timeout: float | None = None,  # noqa: ASYNC109
+        images: tuple[PackedImage, ...] = (),
     ) -> Any:
         """Send a question and return its result; over the next link too, if calls are replayed."""
         self.pending.check_open()
@@ -297,7 +313,8 @@ class RemoteService(CallService):
                 submitted=now,
                 deadline=_deadline(now, timeout),
                 end=ending_of(answer),
-                n_bytes=bytes_of(*params),
+                n_bytes=bytes_of(*params) + sum(len(image.data) for image in images),
+                images=images,
                 backpressure=CURRENT_BACKPRESSURE.get(),
             )
         )

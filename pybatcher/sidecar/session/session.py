@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -19,13 +20,15 @@ from ...access_log import LOGGER as ACCESS_LOGGER
 from ...access_log import AccessLine
 from ...calls.backpressure import CURRENT_BACKPRESSURE
 from ...calls.call import CallService, Question
-from ...calls.questions import Describe
+from ...calls.questions import Describe, Tokenize
 from ...calls.telemetry import CURRENT_COUNTS, CallCounts, TelemetryEvent
 from ...errors import BatcherClosedError, PybatcherError
 from ..protocol.codecs import METHODS, Codec
 from ..protocol.connection import Limits, RpcNotification, RpcRequest, ServerProtocol
 from ..protocol.wire import RequestId, error_to_wire, event_to_wire, plain_error, read_call
 from ..protocol.wire_fields import ASKED, short
+from ..protocol.wire_images import read_references
+from .images import SessionImages
 from .in_flight import InFlight, InFlightOutput
 from .incoming import Incoming
 from .outgoing import Outgoing
@@ -87,6 +90,7 @@ class ServerSession(asyncio.Protocol):
         self._logs_access = logs_access
         self._protocol = ServerProtocol(self._limits)
         self._resources = SessionResources(service, tenant)
+        self._images = SessionImages(self._limits)
         self._in_flight: dict[RequestId, InFlight] = {}
         self._incoming = Incoming(self._take)
         self._outgoing = Outgoing(self._protocol, self._incoming)
@@ -166,6 +170,7 @@ class ServerSession(asyncio.Protocol):
         self._transport = None
         self._incoming.close()
         self._outgoing.close()
+        self._images.clear()
         if self._abort_timer is not None:
             self._abort_timer.cancel()
         if self._resources.has_prefixes:
@@ -228,6 +233,9 @@ class ServerSession(asyncio.Protocol):
             elif method in METHODS:
                 codec = METHODS[method]
                 question, id = codec.read(params)
+                if isinstance(question, Tokenize) and question.chat is not None:
+                    content = read_references(question.content, self._images)
+                    question = replace(question, content=content)
                 named = InFlight(msgid, msgid if id is None else id, method)
                 self._answer_soon(named, partial(self._asked, codec, question))
             else:
@@ -252,11 +260,16 @@ class ServerSession(asyncio.Protocol):
                     asked.set_paused(ASKED.flag(params[1], "aside"))
             elif method == "cancel":
                 self._cancel(params)
+            elif method == "image":
+                self._images.add(params)
         except PybatcherError as error:
             self._logger.debug("%s of %s: %s", method, self.peer, error)
 
     def _generate(self, msgid: int, params: list[Any], *, is_chat: bool) -> None:
         asked = read_call(params, is_chat=is_chat)
+        if is_chat:
+            content = read_references(asked.call.content, self._images)
+            asked = replace(asked, call=replace(asked.call, content=content))
         tenant = self._resources.tenant
         output = InFlightOutput(self, msgid, asked, self._service.cancel, tenant, self._limits)
         if self._register(output):
@@ -376,6 +389,7 @@ class ServerSession(asyncio.Protocol):
             "max_frame": self._limits.max_frame,
             "max_depth": self._limits.max_depth,
             "max_in_flight": self._limits.max_in_flight,
+            "image_bytes": self._limits.image_bytes,
         }
         return {
             **told,
