@@ -146,6 +146,12 @@ class EngineConfig:
         return MOST_AUTO_PARALLEL if self.n_parallel == "auto" else self.n_parallel
 
     @property
+    def image_limits(self) -> dict[str, int]:
+        """The limits of images, by the names of their options."""
+        names = ("max_images", "max_image_pixels", "max_image_bytes")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def template_source(self) -> str | None:
         """The Jinja source of `chat_template`, whose file was read on construction."""
         return None if self.chat_template is None else str(self.chat_template)

@@ -41,7 +41,7 @@ class PlacedTile:
         return self.first_id - self.offset
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class PromptImages:
     """The images of one prompt. Immutable.
 

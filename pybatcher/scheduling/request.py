@@ -63,11 +63,6 @@ class Request:
     images: PromptImages | None = None
 
     @property
-    def plain_prompt(self) -> tuple[int, ...]:
-        """The prompt in tokens of the vocabulary: image ids are the model's image token."""
-        return self.prompt if self.images is None else self.images.plain(self.prompt)
-
-    @property
     def n_image_tokens(self) -> int:
         """Number of tokens of the prompt that stand for images."""
         return 0 if self.images is None else self.images.n_tokens

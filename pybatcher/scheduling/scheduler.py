@@ -211,6 +211,10 @@ class Scheduler:
             self._end_owner(poison, poison_error(poison, error))
         return self.take_events()
 
+    def forget_images(self) -> None:
+        """Forget the rows of all images. A failure of the engine follows, which drops all KV."""
+        self._tower.forget()
+
     def take_events(self) -> list[SchedulerEvent]:
         """Return the events since they were last taken, in order."""
         return self._counters.take_events()

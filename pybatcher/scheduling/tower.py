@@ -155,6 +155,10 @@ class Tower:
         """Forget the tiles in the tower: the engine has forgotten them."""
         self._in_flight.clear()
 
+    def forget(self) -> None:
+        """Forget all rows: ids of images will stand for others."""
+        self._rows.clear()
+
     def _choose(self) -> list[tuple[PlacedTile, LiveRequest]]:
         """Return the wanted tiles that fit into the tower, those of the oldest requests first."""
         chosen = []

@@ -26,7 +26,7 @@ from ..text import StopTexts
 from ..text.grammars import OutputMatcher
 from .chat_response import ChatResponse
 from .chats import Chat, ChatReader
-from .prompts import PromptReader
+from .prompts import ChatPrompt, PromptReader
 from .runtime import Runtime
 from .structured_outputs import StructuredOutputs
 from .system_prompt import SystemPrompt
@@ -37,10 +37,11 @@ T = TypeVar("T")
 
 
 ReadCall = tuple[
-    tuple[int, ...], StructuredOutput | None, frozenset[int], Callable[[int], ChatResponse] | None
+    ChatPrompt, StructuredOutput | None, frozenset[int], Callable[[int], ChatResponse] | None
 ]
-"""A checked call: prompt, structured output of the whole text (None: any text), end tokens, and a
-function that makes the response reader of a chat from its sample's seed (None for a prompt).
+"""A checked call: prompt with its images, structured output of the whole text (None: any text), end
+tokens, and a function that makes the response reader of a chat from its sample's seed (None for a
+prompt).
 """
 
 
@@ -49,6 +50,7 @@ class CallReader:
 
     system_prompt: the text that comes before every text prompt.
     share: called once with the token ids that all chats begin with, if there are any.
+    start_over: called before ids of images are used again, as in `ImageIds`.
 
     Raises ConfigError for a system prompt that the model cannot read.
     """
@@ -58,6 +60,7 @@ class CallReader:
         runtime: Runtime,
         system_prompt: str | None,
         share: Callable[[tuple[int, ...]], object],
+        start_over: Callable[[], object],
     ) -> None:
         self._vocab_size = runtime.engine.vocab_size
         self._engine = runtime.engine
@@ -75,6 +78,7 @@ class CallReader:
             vocab_size=self._vocab_size,
             n_positions=self._n_positions,
             advice=runtime.way_out_of_length(),
+            images=runtime.image_reader(start_over),
         )
         self._chats = ChatReader(
             runtime.tokenizer,
@@ -161,11 +165,15 @@ class CallReader:
     ) -> tuple[int, ...]:
         """Return the token ids of a prompt, or of a chat's messages if `settings` are given.
 
-        There may be more than a sequence has positions.
+        There may be more than a sequence has positions. Each token of an image is the model's image
+        token.
         """
         if settings is None:
             return await self.prompts.read(content, before=self.before_texts, any_length=True)
-        return await self._chat_tokens(content, await self._chat(settings), any_length=True)
+        tokens, images = await self._chat_prompt(
+            content, await self._chat(settings), any_length=True
+        )
+        return tokens if images is None else images.plain(tokens)
 
     async def read(self, call: Call, params: SamplingParams, tenant: str = "") -> ReadCall:
         """Return the prompt of a call, its structured output, its end tokens and its response
@@ -173,17 +181,18 @@ class CallReader:
         """
         if call.chat is None:
             prompt = await self.prompts.read(call.content, before=self.before_texts, tenant=tenant)
-            return prompt, params.form, self._end_token_ids(params, params.form), None
+            return (prompt, None), params.form, self._end_token_ids(params, params.form), None
         chat = await self._chat(call.chat)
-        prompt = await self._chat_tokens(call.content, chat, tenant)
-        in_reasoning = self._chats.begins_inside_reasoning(prompt)
+        prompt, images = await self._chat_prompt(call.content, chat, tenant)
+        plain = prompt if images is None else images.plain(prompt)
+        in_reasoning = self._chats.begins_inside_reasoning(plain)
         read_form = partial(self._chats.form, chat, params.form, in_reasoning)
         form = await self._aside(read_form, bool(chat.tools) or params.form is not None)
         ends = self._end_token_ids(params, form)
         if chat.tools and not params.ignore_eos:
             ends |= self._chats.end_token_ids
-        respond = partial(self._chats.response, chat, prompt, in_reasoning=in_reasoning)
-        return prompt, form, ends, respond
+        respond = partial(self._chats.response, chat, plain, in_reasoning=in_reasoning)
+        return (prompt, images), form, ends, respond
 
     async def _chat(self, settings: ChatSettings) -> Chat:
         return await self._aside(partial(self._chats.read, settings), settings.tools is not None)
@@ -192,11 +201,12 @@ class CallReader:
         """Call a function: with tools or a form it may take long, and runs on another thread."""
         return await asyncio.to_thread(function) if is_slow else function()
 
-    async def _chat_tokens(
+    async def _chat_prompt(
         self, content: object, chat: Chat, tenant: str = "", *, any_length: bool = False
-    ) -> tuple[int, ...]:
+    ) -> ChatPrompt:
         if are_token_ids(content):  # the chat was rendered before
-            return await self.prompts.read_ids(content, field="messages", any_length=any_length)
+            ids = await self.prompts.read_ids(content, field="messages", any_length=any_length)
+            return ids, None
         if self._system_prompt is not None:
             content = self._system_prompt.before_messages(content)
             await self._share_beginning_of_chats(self._system_prompt)

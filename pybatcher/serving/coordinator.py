@@ -25,6 +25,7 @@ from .engine_executor import EngineExecutor, StepEngine
 from .mailbox import (
     Cancel,
     Close,
+    ForgetImages,
     HoldPrefix,
     Mailbox,
     Message,
@@ -87,6 +88,7 @@ class Coordinator:
             Cancel: self._cancel,
             PauseRequests: lambda one: self._scheduler.pause(one.request_ids, one.paused),
             SharePrefix: self._share_prefix,
+            ForgetImages: self._forget_images,
             HoldPrefix: self.prefixes.handle,
             WithdrawPrefix: self.prefixes.handle,
             ReleasePrefix: self.prefixes.handle,
@@ -252,6 +254,11 @@ class Coordinator:
     def _share_prefix(self, message: SharePrefix) -> None:
         with suppress(PybatcherError):  # each prompt that begins with the prefix gets the error
             self._scheduler.add_prefix(message.tokens, namespace=None)
+
+    def _forget_images(self, _: ForgetImages) -> None:
+        """Restart the engine, which drops all KV; requests continue after it."""
+        self._scheduler.forget_images()
+        self._engine_failed(EngineError("the ids of images were used up, and begin again"))
 
     def _close(self, message: Close) -> None:
         self._closing = True

@@ -17,6 +17,7 @@ from .request_state import RequestState
 __all__ = [
     "Cancel",
     "Close",
+    "ForgetImages",
     "HoldPrefix",
     "Mailbox",
     "Message",
@@ -82,6 +83,11 @@ class ReleasePrefix:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetImages:
+    """Drop all KV and all rows of images: later prompts use ids of earlier images again."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepEnded:
     """The end of a step on the engine thread: its result or exception, and its seconds."""
 
@@ -110,6 +116,7 @@ Message = (
     | Cancel
     | PauseRequests
     | SharePrefix
+    | ForgetImages
     | PrefixMessage
     | StepEnded
     | Restarted

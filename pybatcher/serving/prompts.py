@@ -7,15 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..calls.arguments import MOST_IDS, check_ids, number_of_ids
 from ..errors import InvalidRequestError, RequestTooLongError
 from ..errors.checks import REQUEST, plain_int, plain_text, short, type_name
+from ..scheduling import PromptImages
 from ..text import ChatTemplate, Tokenizer
+from ..text.chat_images import ChatImage, take_images
 from .fair_slots import FairSlots
 
-__all__ = ["PromptReader", "Truncation", "check_messages"]
+if TYPE_CHECKING:
+    from .image_reader import ImageReader
+
+__all__ = ["ChatPrompt", "PromptReader", "Truncation", "check_messages"]
+
+ChatPrompt = tuple[tuple[int, ...], PromptImages | None]
+"""The token ids of a chat, and its images; None: it has none."""
 
 _T = TypeVar("_T")
 
@@ -85,6 +93,7 @@ class PromptReader:
     n_positions: most tokens of a sequence. A text or a list of token ids that cannot fit is refused
         before it is read.
     advice: the remedy against prompts that are too long, for errors.
+    images: reads the images of chats; None: the model takes none.
 
     Long texts are tokenised on other threads, a few at a time, and only as long as their callers
     wait for them. Belongs to one event loop.
@@ -98,7 +107,9 @@ class PromptReader:
         vocab_size: int,
         n_positions: int,
         advice: str,
+        images: ImageReader | None = None,
     ) -> None:
+        self._images = images
         self._tokenizer = tokenizer
         self._chat_template = chat_template
         self._vocab_size = vocab_size
@@ -223,22 +234,24 @@ class PromptReader:
         variables: Mapping[str, Any] | None = None,
         any_length: bool = False,
         tenant: str = "",
-    ) -> tuple[int, ...]:
-        """Return the token ids of a chat, up to where the assistant's turn begins.
+    ) -> ChatPrompt:
+        """Return the token ids of a chat, up to where the assistant's turn begins, and its images.
 
         tools, variables: as in `ChatTemplate.render`. any_length, tenant: as in `read`.
 
         Rendering runs a program that came with the model, so it always runs on another thread, and
-        ends when the caller waits no longer.
-        Raises InvalidRequestError for malformed messages, RequestTooLongError for more text than a
-        sequence has room for, ModelFormatError for a broken template.
+        ends when the caller waits no longer. Images are decoded on that thread too.
+        Raises InvalidRequestError for malformed messages and images, RequestTooLongError for more
+        text and images than a sequence has room for, ModelFormatError for a broken template.
         """
-        checked = check_messages(messages)
+        checked, images = take_images(check_messages(messages))
         with REQUEST.reading("messages", messages, _MESSAGES):
             n_characters = sum(map(_n_characters, checked))
         if n_characters > self._n_positions and not any_length:
             await self._check_length("messages", n_characters)
         render = partial(self._chat_template.render, checked, tools=tools, variables=variables)
+        if images:
+            return await self._read_with_images(images, render, tenant, any_length)
         text = await self.on_thread(lambda is_wanted: render(goes_on=is_wanted), tenant)
         tokens = await self._encode(
             text, "messages", tenant=tenant, add_special_tokens=False, any_length=any_length
@@ -247,7 +260,50 @@ class PromptReader:
             raise InvalidRequestError(
                 "messages: the chat template makes no token of them", field="messages"
             )
-        return tokens
+        return tokens, None
+
+    async def _read_with_images(
+        self,
+        images: Sequence[ChatImage],
+        render: Callable[..., str],
+        tenant: str,
+        any_length: bool,
+    ) -> ChatPrompt:
+        """Return the token ids of a chat with images, and the images.
+
+        render: renders the chat, with the arguments `stand_ins` and `goes_on`.
+        """
+        reader = self._images
+        if reader is None:
+            raise InvalidRequestError(
+                f"{images[0].where} is an image, and this model takes no images "
+                "(model_info().takes_images): leave it out, or open a vision model",
+                field=images[0].where,
+            )
+        reader.check(images)
+        limit = self._counted if any_length else None
+        most = self._most(limit)
+
+        def check(n_tokens: int) -> None:
+            if n_tokens > most:
+                fault = f"have images of {n_tokens} tokens or more"
+                raise self._too_long("messages", fault, limit)
+
+        def read(is_wanted: Callable[[], bool]) -> ChatPrompt:
+            def encode(text: str) -> tuple[int, ...]:
+                return self._encode_here(
+                    text, "messages", is_wanted, add_special_tokens=False, limit=limit
+                )
+
+            return reader.read(
+                images,
+                lambda stand_ins: render(stand_ins=stand_ins, goes_on=is_wanted),
+                encode,
+                check,
+                is_wanted,
+            )
+
+        return await self.on_thread(read, tenant)
 
     async def detokenize(self, token_ids: object) -> str:
         """Return the text of token ids, special tokens included.
@@ -362,15 +418,31 @@ class PromptReader:
             await self._check_length(field, len(text), limit)
         REQUEST.unicode(field, text)
 
-        def encode(is_wanted: Callable[[], bool]) -> tuple[int, ...]:
-            self._check_growth(text, field, is_wanted)
-            return self.encode(
-                text,
-                add_special_tokens=add_special_tokens,
-                goes_on=lambda n_tokens: n_tokens <= most and is_wanted(),
-            )
+        encode = partial(
+            self._encode_here, text, field, add_special_tokens=add_special_tokens, limit=limit
+        )
+        return await self.on_thread(encode, tenant)
 
-        tokens = await self.on_thread(encode, tenant)
+    def _encode_here(
+        self,
+        text: str,
+        field: str,
+        is_wanted: Callable[[], bool],
+        *,
+        add_special_tokens: bool,
+        limit: Truncation | None,
+    ) -> tuple[int, ...]:
+        """Return the token ids of a text of any length, computed on the calling thread.
+
+        Raises RequestTooLongError for more than the limit.
+        """
+        most = self._most(limit)
+        self._check_growth(text, field, is_wanted)
+        tokens = self.encode(
+            text,
+            add_special_tokens=add_special_tokens,
+            goes_on=lambda n_tokens: n_tokens <= most and is_wanted(),
+        )
         if len(tokens) > most:
             raise self._too_long(field, f"has {len(tokens)} tokens or more", limit)
         return tokens

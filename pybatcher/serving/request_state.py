@@ -102,10 +102,13 @@ class RequestState:
         self._detokenizer: Detokenizer | None = None
         self._stops: StopMatcher | None = None
         if tokenizer is not None:
+            prompt, images = request.prompt, request.images
+            if images is not None:
+                prompt = images.plain(prompt)
             self._detokenizer = Detokenizer(
                 tokenizer,
                 skip_special_tokens=params.skip_special_tokens,
-                prompt_ids=request.plain_prompt,
+                prompt_ids=prompt,
                 kept_ids=frozenset() if response is None else response.kept_ids,
             )
             self._tokenizer = tokenizer

@@ -23,7 +23,9 @@ from .engine_executor import StepEngine
 
 if TYPE_CHECKING:
     from ..engine import Progress
+    from ..images import ImageProcessor
     from ..loading import LoadedModel
+    from .image_reader import ImageReader
 
 __all__ = ["CheckpointOpener", "Opener", "Runtime", "open_checkpoint", "open_torch_module"]
 
@@ -40,6 +42,8 @@ class Runtime:
     generates: True if the model has an output head and is no encoder; else it only embeds.
     is_encoder: True if attention is bidirectional, so that a text is computed as a whole.
     sampling: fields of SamplingParams that the model's files recommend.
+    image_processor: prepares images for the model; None: it takes none.
+    image_limits: the fields `max_images`, `max_image_pixels` and `max_image_bytes` of `ModelInfo`.
     """
 
     engine: StepEngine
@@ -52,6 +56,39 @@ class Runtime:
     generates: bool = True
     is_encoder: bool = False
     sampling: Mapping[str, float] = field(default_factory=dict)
+    image_processor: ImageProcessor | None = None
+    image_limits: Mapping[str, int] = field(default_factory=lambda: EngineConfig().image_limits)
+
+    def takes_images(self) -> bool:
+        """Return whether chats may have images. May render a chat, which takes milliseconds."""
+        processor = self.image_processor
+        return processor is not None and self.chat_template.takes_images(processor.placeholder)
+
+    def image_reader(self, start_over: Callable[[], object]) -> ImageReader | None:
+        """Return a reader of images; None if the model takes none.
+
+        start_over: as in `ImageIds`. Raises ModelFormatError for a tokenizer without the image
+        token.
+        """
+        processor = self.image_processor
+        if processor is None:
+            return None
+        from ..images import ImageLimits
+        from .image_reader import ImageReader
+
+        token = processor.image_token
+        ids = self.tokenizer.added_token_ids([token])
+        if ids.get(token, self.engine.vocab_size) >= self.engine.vocab_size:
+            raise ModelFormatError(
+                f"tokenizer: the image token {token!r} is no added token of the vocabulary; "
+                "open the model with vision=False to use it without images"
+            )
+        limits = ImageLimits(
+            max_images=self.image_limits["max_images"],
+            max_pixels=self.image_limits["max_image_pixels"],
+            max_bytes=self.image_limits["max_image_bytes"],
+        )
+        return ImageReader(processor, limits, ids[token], start_over)
 
     def only_embeds(self) -> InvalidRequestError:
         """Return the error for generating or scoring with a model that can only embed."""
@@ -155,4 +192,6 @@ def _from_loaded(
         model.generates,
         not model.config.causal,
         parts.sampling,
+        getattr(model, "image_processor", None) if config.vision else None,
+        config.image_limits,
     )

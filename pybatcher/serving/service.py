@@ -54,7 +54,15 @@ from ..scheduling import Request
 from .answer_each import answer_each
 from .call_reader import CallReader, check_samples
 from .coordinator import Coordinator
-from .mailbox import Cancel, Close, HoldPrefix, ReleasePrefix, SharePrefix, WithdrawPrefix
+from .mailbox import (
+    Cancel,
+    Close,
+    ForgetImages,
+    HoldPrefix,
+    ReleasePrefix,
+    SharePrefix,
+    WithdrawPrefix,
+)
 from .prompts import Truncation
 from .request_state import RequestState
 from .runtime import Runtime
@@ -114,7 +122,10 @@ class Service(RunningService):
             Reload: self._reload,
         }
         self._reader = reader(
-            runtime, system_prompt, lambda tokens: self._mailbox.put(SharePrefix(tokens))
+            runtime,
+            system_prompt,
+            lambda tokens: self._mailbox.put(SharePrefix(tokens)),
+            lambda: self._mailbox.put_threadsafe(ForgetImages()),
         )
         if self._reader.before_texts:
             try:
@@ -139,7 +150,8 @@ class Service(RunningService):
         tenant = f"{common['tenant']}\n{common['namespace']}"
         async with _reading(submitted, common["deadline"]):
             output = await self._reader.output(call, params)
-            prompt, form, end_token_ids, respond = await self._reader.read(call, params, tenant)
+            read = await self._reader.read(call, params, tenant)
+            (prompt, images), form, end_token_ids, respond = read
             if params.n > 1:
                 check_samples(params.n, len(prompt), self._config)
             matchers = await self._reader.matchers(form, params.n, output, tenant)
@@ -159,6 +171,7 @@ class Service(RunningService):
                 end_token_ids=end_token_ids,
                 output=output,
                 matcher=matchers[i],
+                images=images,
             )
             state = RequestState(
                 request,
@@ -367,9 +380,14 @@ class Service(RunningService):
 
     async def _describe_model(self, _: DescribeModel) -> ModelInfo:
         template = self._runtime.chat_template
-        takes_tools, takes_thinking = await asyncio.to_thread(
-            lambda: (template.takes_tools(), bool(template.thinking_variables()))
+        takes_tools, takes_thinking, takes_images = await asyncio.to_thread(
+            lambda: (
+                template.takes_tools(),
+                bool(template.thinking_variables()),
+                self._runtime.takes_images(),
+            )
         )
+        limits = self._runtime.image_limits if takes_images else {}
         return ModelInfo(
             name=self._runtime.name,
             fingerprint=self._runtime.fingerprint,
@@ -381,6 +399,8 @@ class Service(RunningService):
             sampling=self._runtime.sampling,
             takes_tools=takes_tools,
             takes_thinking=takes_thinking,
+            takes_images=takes_images,
+            **limits,
         )
 
     async def _reload(self, _: Reload) -> dict[str, Any]:

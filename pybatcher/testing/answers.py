@@ -121,8 +121,9 @@ class AnsweringReader(CallReader):
         runtime: Runtime,
         system_prompt: str | None,
         share: Callable[[tuple[int, ...]], object],
+        start_over: Callable[[], object],
     ) -> None:
-        super().__init__(runtime, system_prompt, share)
+        super().__init__(runtime, system_prompt, share, start_over)
         self._answers = answers
         self._tokenizer = runtime.tokenizer
         self._format = runtime.response_format
@@ -138,7 +139,9 @@ class AnsweringReader(CallReader):
     @override
     async def read(self, call: Call, params: SamplingParams, tenant: str = "") -> ReadCall:
         prompt, form, ends, respond = await super().read(call, params, tenant)
-        in_reasoning = call.chat is not None and self._chats.begins_inside_reasoning(prompt)
+        tokens, images = prompt
+        plain = tokens if images is None else images.plain(tokens)
+        in_reasoning = call.chat is not None and self._chats.begins_inside_reasoning(plain)
         # `matchers` gets it back: all that lies between the two passes it on unread.
         asked = _Asked(call, form, params.form, in_reasoning)
         return prompt, cast("StructuredOutput", asked), ends, respond

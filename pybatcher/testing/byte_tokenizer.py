@@ -16,8 +16,10 @@ BOS_TOKEN_ID = 256
 EOS_TOKEN_ID = 257
 
 
-def byte_tokenizer() -> Tokenizer:
+def byte_tokenizer(*special: str) -> Tokenizer:
     """Make a tokenizer of 258 tokens: the 256 bytes, `<bos>` (256) and `<eos>` (257).
+
+    special: texts of further tokens.
 
     The ids of bytes are in the order of GPT-2's byte alphabet, not of their values.
     Encoding with special tokens puts `<bos>` before a text.
@@ -26,7 +28,7 @@ def byte_tokenizer() -> Tokenizer:
     backend = Backend(BPE(vocabulary, []))
     backend.pre_tokenizer = ByteLevel(add_prefix_space=False)
     backend.decoder = ByteLevelDecoder()
-    backend.add_special_tokens(["<bos>", "<eos>"])
+    backend.add_special_tokens(["<bos>", "<eos>", *special])
     backend.post_processor = TemplateProcessing(
         single="<bos> $A", special_tokens=[("<bos>", BOS_TOKEN_ID)]
     )

@@ -23,6 +23,7 @@ from ..text.output import DefaultTools, format_of
 from .answers import AnsweringReader, Answers, AnswerSource
 from .byte_tokenizer import byte_tokenizer
 from .fake_engine import FakeEngine
+from .fake_images import IMAGE_TOKEN, FakeImageProcessor
 
 __all__ = ["fake_batcher"]
 
@@ -60,7 +61,8 @@ def fake_batcher(
     clock: monotonic time in seconds, for deadlines, `batch_timeout` and timelines.
     on_failure: as for `Batcher`.
     options: as for `Batcher`. `chat_template`: None: with answers that of the shipped model, which
-        takes tools; else the model has none.
+        takes tools, and images; else the model has none. The model takes images if its template
+        writes `<|image|>` for each of them; a given engine needs `tower_rows` and a token more.
 
     An answer that a constraint of the call does not allow, and a call for which there is no answer,
     raise FakeAnswerError in that call. Raises ConfigError for answers of another type.
@@ -76,13 +78,20 @@ def fake_batcher(
                 own = _shipped_tokenizer()
             template = template or _shipped_template()
         format = format_of(template)
-        own = own or byte_tokenizer()
+        shows_images = config.vision and template is not None and IMAGE_TOKEN in template
+        if own is None:
+            own = byte_tokenizer(*([IMAGE_TOKEN] if shows_images else []))
+        made = engine or FakeEngine.from_config(config, n_prefixes, _n_vocab(own))
+        image_id = own.added_token_ids([IMAGE_TOKEN]).get(IMAGE_TOKEN, made.vocab_size)
+        takes_images = shows_images and made.tower_rows and image_id < made.vocab_size
         return Runtime(
-            FakeEngine.from_config(config, n_prefixes, _n_vocab(own)) if engine is None else engine,
+            made,
             own,
             ChatTemplate(template, default_tools=DefaultTools(format)),
             "fake",
             response_format=format,
+            image_processor=FakeImageProcessor() if takes_images else None,
+            image_limits=config.image_limits,
         )
 
     reader = partial(AnsweringReader, given)
@@ -91,14 +100,20 @@ def fake_batcher(
 
 def _shipped_tokenizer() -> Tokenizer:
     backend = Backend.from_file(str(tiny_path() / "tokenizer.json"))
+    backend.add_special_tokens([IMAGE_TOKEN])
     # The end token is <|endoftext|>: <|end|>, which ends turns of the shipped model, is a part of
     # some formats of output.
     return Tokenizer(backend, bos_token_id=0, eos_token_ids=[1])
 
 
 def _shipped_template() -> str:
+    """Return the template of the shipped model, with parts that are images."""
     settings = json.loads((tiny_path() / "tokenizer_config.json").read_text("utf-8"))
-    return str(settings["chat_template"])
+    source = str(settings["chat_template"])
+    content = "message['content'] if message['content'] is string else " + (
+        f"message['content'] | map(attribute='text', default='{IMAGE_TOKEN}') | join"
+    )
+    return source.replace("(message['content'] or '')", f"({content})")
 
 
 def _n_vocab(tokenizer: Tokenizer) -> int:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["FakeEngine"]
 
 _POOLINGS = get_args(Pooling)
+_TOWER_ROWS = 4096
 
 
 class FakeEngine:
@@ -107,7 +108,8 @@ class FakeEngine:
         given = {name: getattr(config, name) for name in ("n_ctx", "block_size")}
         sizes = {name: value for name, value in given.items() if value != "auto"}
         n_parallel = config.most_parallel + n_prefixes
-        return cls(n_parallel=n_parallel, vocab_size=vocab_size, **sizes)
+        tower_rows = _TOWER_ROWS if config.vision else 0
+        return cls(n_parallel=n_parallel, vocab_size=vocab_size, tower_rows=tower_rows, **sizes)
 
     # -- sequences --------------------------------------------------------------------------
 

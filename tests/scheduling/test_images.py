@@ -10,14 +10,10 @@ def test_the_plain_prompt_has_the_image_token_of_the_model() -> None:
     prompt = (1, first, first + 1, 2, first + 7, 3)
     tiles = (PlacedTile(1, 2, first, None), PlacedTile(4, 1, first + 7, None))
     request = Request(request_id=1, prompt=prompt, images=PromptImages(tiles, None, 9))
-    assert request.plain_prompt == (1, 9, 9, 2, 9, 3)
     assert request.images is not None
-    assert request.images.n_tokens == 3
-
-
-def test_a_prompt_without_images_is_plain() -> None:
-    request = Request(request_id=1, prompt=(1, 2))
-    assert request.plain_prompt is request.prompt
+    assert request.images.plain(prompt) == (1, 9, 9, 2, 9, 3)
+    assert request.n_image_tokens == 3
+    assert Request(request_id=1, prompt=(1, 2)).n_image_tokens == 0
 
 
 def test_all_runs_of_a_tile_name_its_first_token() -> None:

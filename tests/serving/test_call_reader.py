@@ -31,7 +31,9 @@ def reader(
     system_prompt: str | None = None, shared: list[tuple[int, ...]] | None = None, **options: Any
 ) -> CallReader:
     runtime = Runtime(FakeEngine(**options), byte_tokenizer(), ChatTemplate(TEMPLATE), "fake")
-    return CallReader(runtime, system_prompt, ([] if shared is None else shared).append)
+    return CallReader(
+        runtime, system_prompt, ([] if shared is None else shared).append, lambda: None
+    )
 
 
 def call(**fields: Any) -> Call:
