@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +20,7 @@ from ..errors import ConfigError, ConnectionLostError, InvalidRequestError, Requ
 from ..params import SamplingParams
 from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .console import remark, report_error, write, write_foreign
-from .conversation import Conversation, Message
+from .conversation import Conversation, Message, image_part
 from .options import ModelArgument, ModelOption, SystemPromptOption, chosen_model, takes_options
 from .over_socket import SocketOption, open_batcher
 from .tools import Tools, load_tools, shown
@@ -29,7 +29,8 @@ __all__ = ["chat"]
 
 HINT = (
     "Ctrl-C stops an answer, Ctrl-D leaves, /reset starts over, /trim drops the oldest turns,\n"
-    "/save FILE and /load FILE keep the conversation.\n"
+    "/save FILE and /load FILE keep the conversation, /image FILE adds an image to the next "
+    "question.\n"
 )
 _MOST_ROUNDS = 8  # rounds of tool calls before an answer is given up
 
@@ -76,6 +77,16 @@ ConversationOption = Annotated[
         show_default=False,
     ),
 ]
+ImageOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--image",
+        metavar="FILE",
+        help="An image for the first question: PNG, JPEG, WebP, GIF or BMP. Several times for "
+        "several images.",
+        show_default=False,
+    ),
+]
 
 
 @takes_options(
@@ -92,6 +103,7 @@ def chat(
     max_reasoning_tokens: ReasoningOption = None,
     trim: TrimOption = False,
     conversation: ConversationOption = None,
+    image: ImageOption = None,
     *,
     sampling: dict[str, Any],
     options: dict[str, Any],
@@ -109,6 +121,7 @@ def chat(
         enable_thinking,
         max_reasoning_tokens,
         trim,
+        [image_part(os.path.expanduser(one)) for one in image or ()],
     )
     talked = Conversation()
     if conversation is not None and os.path.exists(conversation):
@@ -125,19 +138,29 @@ def chat(
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """The options of the model's answers. trims: whether old turns are dropped without request."""
+    """The options of the model's answers. trims: whether old turns are dropped without request.
+
+    images: the parts with images of the next question.
+    """
 
     params: SamplingParams
     tools: Tools
     enable_thinking: bool | None
     max_reasoning_tokens: int | None
     trims: bool = False
+    images: list[Message] = field(default_factory=list)
 
     @property
     def template(self) -> TemplateOptions:
         """The options that the chat template sees."""
         tools = list(self.tools.values()) or None
         return {"tools": tools, "enable_thinking": self.enable_thinking}
+
+    def content_of(self, line: str) -> Any:
+        """Return the content of a question, with the images that wait for it."""
+        images = list(self.images)
+        self.images.clear()
+        return [*images, {"type": "text", "text": line}] if images else line
 
 
 def _converse(
@@ -157,7 +180,7 @@ def _converse(
         try:
             if not line or _obeyed(line, runner, batcher, talk, talked):
                 continue
-            asked = [*talked.sent, {"role": "user", "content": line}]
+            asked = [*talked.sent, {"role": "user", "content": talk.content_of(line)}]
             answers = _answer(runner, batcher, asked, talk)
             if answers:
                 talked.add(asked, answers)
@@ -175,6 +198,10 @@ def _obeyed(
     file = os.path.expanduser(file.strip())
     if line == "/reset":
         talked.clear()
+        talk.images.clear()
+    elif command == "/image":
+        talk.images.append(image_part(file))
+        remark(f"images of the next question: {len(talk.images)}\n")
     elif line == "/trim":
         _trim(runner, batcher, talk, talked)
     elif command in ("/save", "/load"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import stat
@@ -12,13 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, InvalidRequestError
+from ..text.chat_images import take_images
 from ..text.chat_messages import read_messages
 
-__all__ = ["Conversation", "Message"]
+__all__ = ["Conversation", "Message", "image_part"]
 
 Message = dict[str, Any]
 
 _MOST_BYTES = 2**26
+_KINDS = (
+    (b"\x89PNG", "png"),
+    (b"\xff\xd8", "jpeg"),
+    (b"GIF8", "gif"),
+    (b"BM", "bmp"),
+    (b"RIFF", "webp"),
+)
 _WANTED = '{"messages": [{"role": ..., "content": ...}, ...]}'
 
 
@@ -52,7 +61,8 @@ class Conversation:
         messages: Any = found.get("messages") if isinstance(found, dict) else found
         if messages != []:
             try:
-                read_messages(messages, keeps_null=True, arguments="mapping")
+                texts = take_images(messages)[0] if isinstance(messages, list) else messages
+                read_messages(texts, keeps_null=True, arguments="mapping")
             except InvalidRequestError as error:
                 raise ConfigError(f"{path}: {error}; the file must be {_WANTED}") from None
         self.messages, self.sent = messages, list(messages)
@@ -76,6 +86,28 @@ class Conversation:
             raise _refusal(
                 path, "cannot be written", error, "name a file in a folder of yours"
             ) from None
+
+
+def image_part(path: str) -> dict[str, Any]:
+    """Return the part of a message with the image of a file. Raises ConfigError.
+
+    It has a data URI, which the file of a conversation can keep.
+    """
+    from ..images import ImageLimits, read_image_file
+
+    if not path:
+        raise ConfigError("image needs the name of a file: --image FILE, or /image FILE")
+    try:
+        data = read_image_file(Path(path), "image", ImageLimits())
+    except InvalidRequestError as error:
+        raise ConfigError(str(error)) from None
+    kind = next((kind for magic, kind in _KINDS if data.startswith(magic)), None)
+    if kind is None:
+        raise ConfigError(
+            f"{path} is no image; name a file in one of the formats PNG, JPEG, WebP, GIF and BMP"
+        )
+    url = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _read(path: str) -> bytes:

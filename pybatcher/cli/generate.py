@@ -30,6 +30,7 @@ WordsArgument = Annotated[
 PriorityOption = Annotated[
     int, typer.Option(help="The lower, the sooner it is served.", rich_help_panel="Sampling")
 ]
+ImageOption = Annotated[list[str] | None, typer.Option("--image", hidden=True)]
 
 
 @takes_options(SamplingParams, EngineConfig, SchedulerConfig, SupervisionConfig)
@@ -39,6 +40,7 @@ def generate(
     system_prompt: SystemPromptOption = None,
     socket: SocketOption = None,
     priority: PriorityOption = 0,
+    image: ImageOption = None,
     *,
     sampling: dict[str, Any],
     options: dict[str, Any],
@@ -47,6 +49,11 @@ def generate(
 
     With --n above 1, all continuations are printed at the end, each below its number.
     """
+    if image:
+        raise ConfigError(
+            "image is an option of chats, whose template has a place for it: pybatcher chat "
+            "--image FILE"
+        )
     *first, prompt = words
     if len(first) > 1:
         raise ConfigError(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import Run
 
-from pybatcher import BlockingBatcher, ConfigError
-from pybatcher.cli.conversation import Conversation
+from pybatcher import BlockingBatcher, ConfigError, InvalidRequestError
+from pybatcher.cli.conversation import Conversation, image_part
 
 ASKED = {"role": "user", "content": "What is 2 plus 3?"}
 ANSWER = {"role": "assistant", "content": "5 \u00e4"}
@@ -36,6 +38,97 @@ def test_a_file_has_the_whole_conversation(tmp_path: Path) -> None:
     other.load(str(path))
     assert other.messages == other.sent == []
     assert os.listdir(tmp_path) == ["talk.json"]
+
+
+PNG = b"\x89PNG\r\n\x1a\n something"
+
+
+def test_a_file_keeps_images(tmp_path: Path) -> None:
+    path, image = str(tmp_path / "talk.json"), tmp_path / "a.png"
+    image.write_bytes(PNG)
+    part = image_part(str(image))
+    url = "data:image/png;base64," + base64.b64encode(PNG).decode()
+    assert part == {"type": "image_url", "image_url": {"url": url}}
+    asked = {"role": "user", "content": [part, {"type": "text", "text": "a"}]}
+    talked, other = Conversation(), Conversation()
+    talked.add([asked], [ANSWER])
+    talked.save(path)
+    other.load(path)
+    assert other.messages == [asked, ANSWER]
+    odd = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///a"}}]}
+    Path(path).write_text(json.dumps({"messages": [odd]}))
+    with pytest.raises(ConfigError, match=r"messages\[0\]\.content\[0\]\.image_url\.url"):
+        other.load(path)
+    assert other.messages == [asked, ANSWER]
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (PNG, "png"),
+        (b"\xff\xd8\xff\xe0", "jpeg"),
+        (b"GIF89a", "gif"),
+        (b"RIFFxxxxWEBP", "webp"),
+        (b"BMxx", "bmp"),
+        (b"<svg/>", None),
+        (b"", None),
+    ],
+)
+def test_files_of_images_are_known_by_their_bytes(
+    tmp_path: Path, data: bytes, kind: str | None
+) -> None:
+    path = tmp_path / "image"
+    path.write_bytes(data)
+    if kind is not None:
+        url = image_part(str(path))["image_url"]["url"]
+        assert url.startswith(f"data:image/{kind};base64,")
+        return
+    with pytest.raises(ConfigError, match="image"):
+        image_part(str(path))
+
+
+@pytest.mark.parametrize("name", ["", "/no/such", "/dev/zero", "/", "a\0b", "x" * 5000])
+def test_other_names_are_no_images(name: str) -> None:
+    with pytest.raises(ConfigError, match="image"):
+        image_part(name)
+
+
+def test_images_go_with_the_next_question(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    class Batcher:
+        def stream_chat(self, messages: Any, *args: Any, **options: Any) -> Any:
+            asked.append([one["content"] for one in messages if one["role"] == "user"])
+            raise InvalidRequestError("the model takes no images")
+
+        async def close(self) -> None:
+            pass
+
+    async def open_batcher(*args: Any) -> Any:
+        return Batcher()
+
+    monkeypatch.setattr(import_module("pybatcher.cli.chat"), "open_batcher", open_batcher)
+    image, other = tmp_path / "a.png", tmp_path / "b.gif"
+    image.write_bytes(PNG)
+    other.write_bytes(b"GIF89a")
+    lines = f"one\ntwo\n/image {other}\n/image /no/such\nthree\n/image {other}\n/reset\nfour\n"
+    made = run("chat", "--image", str(image), "--image", str(image), stdin=lines.encode())
+    assert made.status == 0
+    assert "images of the next question: 1" in made.stderr
+    assert "/no/such" in made.stderr
+    first, last = image_part(str(image)), image_part(str(other))
+    assert asked == [
+        [[first, first, {"type": "text", "text": "one"}]],
+        ["two"],
+        [[last, {"type": "text", "text": "three"}]],
+        ["four"],
+    ]
+    refused = run("chat", "--image", "/no/such")
+    assert (refused.status, "/no/such" in refused.stderr) == (2, True)
+    refused = run("generate", "--image", str(image), "Hi")
+    assert (refused.status, "pybatcher chat --image FILE" in refused.stderr) == (2, True)
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
