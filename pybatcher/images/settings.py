@@ -136,6 +136,13 @@ class ProcessorFiles:
         if fields.integer(name, 1, MAX_SETTING, value) != value:
             raise fields.error(name, f"{value}, as in config.json")
 
+    def edges(self) -> JsonFields:
+        """Return the bounds on edges or pixels in `size`, which may not be a fixed size."""
+        size = self.preprocessor.child("size")
+        if "height" in size or "width" in size:
+            raise self.preprocessor.error("size", "longest_edge instead of a height and a width")
+        return size
+
     def special_token(self, name: str, default: str) -> str:
         """Return the text of a token that the tokenizer names."""
         tokens = [self.tokenizer]

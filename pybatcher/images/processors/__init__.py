@@ -47,14 +47,20 @@ def read_processor(
     if read is None or "vision_config" not in config:
         return None
     processor = files("processor_config.json")
-    nested = "image_processor" in processor
+    preprocessor = (
+        processor.child("image_processor")
+        if "image_processor" in processor
+        else files("preprocessor_config.json")
+    )
+    if not preprocessor.boolean("do_resize", True):
+        raise preprocessor.error("do_resize", "true, because towers take whole patches")
+    if preprocessor.boolean("do_center_crop", False):
+        raise preprocessor.error("do_center_crop", "false")
     return read(
         ProcessorFiles(
             config=config,
             vision=config.child("vision_config"),
-            preprocessor=processor.child("image_processor")
-            if nested
-            else files("preprocessor_config.json"),
+            preprocessor=preprocessor,
             processor=processor,
             tokenizer=files("tokenizer_config.json"),
         )

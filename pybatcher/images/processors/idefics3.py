@@ -65,7 +65,7 @@ class Idefics3Processor:
         return cls(
             levels=read_levels(preprocessor, HALF),
             resample=read_resample(preprocessor, LANCZOS),
-            longest=preprocessor.child("size").integer("longest_edge", 1, 2**16, 4 * tile),
+            longest=files.edges().integer("longest_edge", 1, 2**16, 4 * tile),
             tile=tile,
             splits=preprocessor.boolean("do_image_splitting", True),
             patch=patch,

@@ -53,7 +53,7 @@ class PixtralProcessor:
         files.equal(processor, "patch_size", patch)
         files.equal(processor, "spatial_merge_size", merge)
         side = files.vision.integer("image_size", patch * merge, 2**16, 1024)
-        longest = preprocessor.child("size").integer("longest_edge", 1, 2**16, side)
+        longest = files.edges().integer("longest_edge", 1, 2**16, side)
         return cls(
             levels=read_levels(preprocessor, CLIP),
             resample=read_resample(preprocessor, BICUBIC),

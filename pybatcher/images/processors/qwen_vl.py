@@ -60,7 +60,7 @@ class QwenVlProcessor:
         files.equal(preprocessor, "patch_size", patch)
         files.equal(preprocessor, "merge_size", merge)
         files.equal(preprocessor, "temporal_patch_size", frames)
-        size = preprocessor.child("size")
+        size = files.edges()
         least = size.integer("shortest_edge", 1, MAX_SETTING, 56 * 56)
         most = size.integer("longest_edge", 1, MAX_SETTING, 28 * 28 * 1280)
         least = preprocessor.integer("min_pixels", 1, MAX_SETTING, least)
