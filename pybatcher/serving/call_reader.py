@@ -23,10 +23,11 @@ from ..params import SamplingParams, StructuredOutput
 from ..params.config import SchedulerConfig
 from ..scheduling import Request, way_out
 from ..text import StopTexts
+from ..text.chat_images import take_images
 from ..text.grammars import OutputMatcher
 from .chat_response import ChatResponse
 from .chats import Chat, ChatReader
-from .prompts import ChatPrompt, PromptReader
+from .prompts import ChatPrompt, PromptReader, check_messages
 from .runtime import Runtime
 from .structured_outputs import StructuredOutputs
 from .system_prompt import SystemPrompt
@@ -207,11 +208,13 @@ class CallReader:
         if are_token_ids(content):  # the chat was rendered before
             ids = await self.prompts.read_ids(content, field="messages", any_length=any_length)
             return ids, None
+        content, images = take_images(check_messages(content))
         if self._system_prompt is not None:
             content = self._system_prompt.before_messages(content)
             await self._share_beginning_of_chats(self._system_prompt)
         return await self.prompts.read_chat(
             content,
+            images,
             tools=chat.rendered_tools(),
             tenant=tenant,
             variables=chat.variables,

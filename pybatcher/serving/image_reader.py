@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import compress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -110,9 +110,8 @@ class ImageReader:
 
     def _prepared(self, image: ChatImage) -> PreparedImage:
         value = image.value(self._limits.max_bytes)
-        key = None
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            key = sha256(image.detail.encode() + b"\0" + value).digest()
+        key = _key(value, image.detail, self._limits.max_bytes)
+        if key is not None:
             with self._lock:
                 if (kept := self._kept.get(key)) is not None:
                     self._kept.move_to_end(key)
@@ -189,6 +188,25 @@ class ImageReader:
         positions = self._processor.positions(tokens, starts)
         images = PromptImages(tuple(placed), positions, self._token_id)
         return tuple(prompt), self._ids.hold(images)
+
+
+def _key(value: Any, detail: str, most: int) -> bytes | None:
+    """Return the digest of the bytes of an image; None for another kind, and for a large one."""
+    digest = sha256(detail.encode())
+    try:
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            digest.update(b"file")
+        elif type(value) is np.ndarray and value.dtype == np.uint8:
+            digest.update(repr(value.shape).encode())
+            value = np.ascontiguousarray(value).data
+        else:
+            return None
+        if memoryview(value).nbytes > most:
+            return None
+        digest.update(value)
+    except Exception:  # the reader of images names the fault
+        return None
+    return digest.digest()
 
 
 def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -14,8 +14,9 @@ from ..errors import InvalidRequestError, RequestTooLongError
 from ..errors.checks import REQUEST, plain_int, plain_text, short, type_name
 from ..scheduling import PromptImages
 from ..text import ChatTemplate, Tokenizer
-from ..text.chat_images import ChatImage, take_images
+from ..text.chat_images import ChatImage
 from .fair_slots import FairSlots
+from .image_room import ImageRoom
 
 if TYPE_CHECKING:
     from .image_reader import ImageReader
@@ -109,7 +110,7 @@ class PromptReader:
         advice: str,
         images: ImageReader | None = None,
     ) -> None:
-        self._images = images
+        self._images, self._image_room = images, ImageRoom()
         self._tokenizer = tokenizer
         self._chat_template = chat_template
         self._vocab_size = vocab_size
@@ -229,6 +230,7 @@ class PromptReader:
     async def read_chat(
         self,
         messages: object,
+        images: Sequence[ChatImage] = (),
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
@@ -237,6 +239,7 @@ class PromptReader:
     ) -> ChatPrompt:
         """Return the token ids of a chat, up to where the assistant's turn begins, and its images.
 
+        images: those that `take_images` took out of the messages.
         tools, variables: as in `ChatTemplate.render`. any_length, tenant: as in `read`.
 
         Rendering runs a program that came with the model, so it always runs on another thread, and
@@ -244,7 +247,7 @@ class PromptReader:
         Raises InvalidRequestError for malformed messages and images, RequestTooLongError for more
         text and images than a sequence has room for, ModelFormatError for a broken template.
         """
-        checked, images = take_images(check_messages(messages))
+        checked = check_messages(messages)
         with REQUEST.reading("messages", messages, _MESSAGES):
             n_characters = sum(map(_n_characters, checked))
         if n_characters > self._n_positions and not any_length:
@@ -269,10 +272,7 @@ class PromptReader:
         tenant: str,
         any_length: bool,
     ) -> ChatPrompt:
-        """Return the token ids of a chat with images, and the images.
-
-        render: renders the chat, with the arguments `stand_ins` and `goes_on`.
-        """
+        """Return the prompt. render: renders the chat, given `stand_ins` and `goes_on`."""
         reader = self._images
         if reader is None:
             raise InvalidRequestError(
@@ -289,7 +289,7 @@ class PromptReader:
                 fault = f"have images of {n_tokens} tokens or more"
                 raise self._too_long("messages", fault, limit)
 
-        def read(is_wanted: Callable[[], bool]) -> ChatPrompt:
+        def read(is_wanted: Callable[[], bool]) -> tuple[tuple[int, ...], PromptImages]:
             def encode(text: str) -> tuple[int, ...]:
                 return self._encode_here(
                     text, "messages", is_wanted, add_special_tokens=False, limit=limit
@@ -303,7 +303,10 @@ class PromptReader:
                 is_wanted,
             )
 
-        return await self.on_thread(read, tenant)
+        async with self._image_room.entered(tenant):
+            tokens, placed = await self.on_thread(read, tenant)
+            self._image_room.hold(placed)
+        return tokens, placed
 
     async def detokenize(self, token_ids: object) -> str:
         """Return the text of token ids, special tokens included.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import threading
 from io import BytesIO
 from pathlib import Path
@@ -26,7 +27,7 @@ from pybatcher import (
     RequestTooLongError,
 )
 from pybatcher.scheduling import FIRST_IMAGE_ID
-from pybatcher.serving import image_ids
+from pybatcher.serving import image_ids, image_room
 from pybatcher.testing import FakeEngine, byte_tokenizer, fake_batcher
 from pybatcher.testing.fake_images import FakeImageProcessor
 
@@ -328,3 +329,27 @@ async def test_ids_that_are_used_up_begin_again(monkeypatch: pytest.MonkeyPatch)
         crowd = [answer(one, chat(png(i % 3))) for i in range(9)]
         assert await asyncio.gather(*crowd) == expected[:3] * 3
         one.check_idle()
+
+
+async def test_waiting_chats_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_room.ImageRoom.__init__, "__defaults__", (400,))
+    async with batcher(n_parallel=1) as one:
+        room = one._running_service()._reader.prompts._image_room
+        most = []
+        crowd = [asyncio.ensure_future(answer(one, chat(png(i, 256)))) for i in range(20)]
+        while not all(call.done() for call in crowd):
+            most.append(room.n_bytes)
+            await asyncio.sleep(0)
+        assert len(set(await asyncio.gather(*crowd))) > 10
+        gc.collect()
+        await until(lambda: room.n_bytes == 0)
+    per_image = 64 * (3 + 8)
+    assert per_image < max(most) <= 400 + 4 * per_image
+
+
+async def test_errors_name_the_callers_message_beside_a_system_prompt() -> None:
+    async with batcher(system_prompt="Be kind.") as one:
+        assert (await one.tokenize(chat(png(1)))).count(IMAGE_TOKEN) == 9
+        with pytest.raises(InvalidRequestError) as error:
+            await one.chat(chat(b"no image"))
+        assert error.value.field == "messages[0].content[0].image"
