@@ -105,6 +105,7 @@ class Engine:
         native: set[str] = ...,
         weights_cache: tuple[str, str, str] | None = None,
         progress: Callable[[int, int], object] | None = None,
+        vision: dict[str, Any] | None = None,
     ) -> None:
         """Pack a model's weights for the device.
 
@@ -127,6 +128,8 @@ class Engine:
             start. A cache that fails does not raise: `weights_cache_problem` has the reason.
         progress: called with (done, total) bytes of the checkpoint. An exception that it raises
             ends the load.
+        vision: the fields of `pybatcher.loading.VisionConfig` by name, if the tensors have a vision
+            tower's.
         Raises ModelFormatError, ConfigError, and EngineError if memory is short.
         """
 
@@ -143,6 +146,7 @@ class Engine:
         n_ubatch: int,
         block_size: int,
         native: set[str] = ...,
+        vision: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Return facts about an engine that is not made: its memory, n_ctx and KV groups.
 
@@ -336,6 +340,47 @@ class Engine:
         weights_cache: "off", "written", "mapped", "copied" (found, but with small pages) or
             "failed".
         """
+    def tower_begin(
+        self,
+        tiles: Sequence[
+            tuple[
+                NDArray[np.float32],
+                NDArray[np.int32],
+                NDArray[np.int32],
+                NDArray[np.float32],
+                NDArray[np.int32],
+            ]
+        ],
+    ) -> None:
+        """Begin to compute the embeddings of the tiles of images. Copies the arrays.
+
+        tiles: (patches, coordinates, table_index, table_weight, windows) of each tile, of n patches
+            in an order in which those of one row of the result are consecutive.
+            patches: (n, patch_size), in the order of the columns of the patch weight.
+            coordinates: (n, 2), the row and the column of each patch, for rotary embeddings.
+            table_index, table_weight: (n, k), the rows of the position table that are added to a
+            patch, and their factors; k may be 0.
+            windows: (n_windows,), the lengths of the attention windows, which are consecutive
+            patches; empty if no layer has windows.
+        All tiles together have up to `tower_rows` patches. Raises InvalidRequestError for other
+        shapes or numbers, while tiles are in progress, and without a vision tower.
+        """
+    def tower_run(self, n_row_layers: int) -> bool:
+        """Compute a part of the tiles in progress, and return True if all is computed.
+
+        Computes chunks of up to `n_ubatch` patches until `n_row_layers` patches times layers are
+        done, or all; at least one chunk. Results do not depend on how the work is divided, nor on
+        the other tiles. Raises EngineError if the device fails, which ends the work, and
+        InvalidRequestError if no tiles are in progress.
+        """
+    def tower_take(self) -> list[NDArray[np.float32] | str]:
+        """Return the rows of each tile, and end the work.
+
+        A tile has an array (n / group, `image_columns`), or the reason why it has none: not all of
+        its numbers are finite. Raises InvalidRequestError unless `tower_run` has returned True.
+        """
+    def tower_drop(self) -> None:
+        """End the work in progress, if any. Raises InvalidRequestError without a vision tower."""
     def check_integrity(self) -> None:
         """Recount the KV bookkeeping. Raises EngineError that names the first inconsistency."""
     def close(self) -> None:
@@ -349,6 +394,21 @@ class Engine:
     @property
     def image_columns(self) -> int:
         """Numbers of a row of `StepEntry.images`; 0 if the model takes no images."""
+    @property
+    def takes_images(self) -> bool:
+        """True if the engine has a vision tower."""
+    @property
+    def tower_rows(self) -> int:
+        """Most patches of one `tower_begin`; 0 without a vision tower."""
+    @property
+    def tower_layers(self) -> int:
+        """Number of layers of the vision tower; 0 without one."""
+    @property
+    def tower_row_cost(self) -> float:
+        """Work of a patch in one layer of the tower, beside that of a token in the text model.
+
+        The ratio of the multiply-adds of matrix products; 0 without a tower.
+        """
     @property
     def block_size(self) -> int:
         """Positions in a KV block."""

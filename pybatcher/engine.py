@@ -434,6 +434,7 @@ def _arguments(
         "n_ubatch": config.n_ubatch,
         "block_size": _block_size(model, config),
         "native": native,
+        "vision": None if model.vision is None else asdict(model.vision),
     }
     if config.n_parallel == "auto":
         arguments["n_parallel"] = _auto_parallel(arguments, n_prefixes) + n_prefixes

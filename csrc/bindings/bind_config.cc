@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "bindings/bindings.h"
-#include "config/config.h"
+#include "config/vision_config.h"
 #include "core_docs.h"
 
 namespace py = pybind11;
@@ -73,6 +73,10 @@ py::list config_fields() {
   add_rows<MoeConfig>(rows, "moe");
   add_rows<GatedDeltaNetShape>(rows, "gated_delta_net");
   add_rows<ShortConvShape>(rows, "short_conv");
+  add_rows<VisionConfig>(rows, "vision");
+  add_rows<ProjectorConfig>(rows, "vision.projector");
+  add_rows<ProjectorLinear>(rows, "vision.projector.linears");
+  add_rows<DeepstackConfig>(rows, "vision.deepstack");
   return rows;
 }
 

@@ -68,17 +68,19 @@ std::unique_ptr<PyEngine> make_engine(const py::dict& config, const py::dict& te
                                       const py::object& n_parallel, const py::object& n_ubatch,
                                       const py::object& n_threads, const py::object& block_size,
                                       const py::set& mapped, const py::set& native,
-                                      const py::object& weights_cache, const py::object& progress) {
+                                      const py::object& weights_cache, const py::object& progress,
+                                      const py::object& vision) {
   const EngineOptions options =
       to_options(dtype, kv_dtype, n_ctx, n_parallel, n_ubatch, block_size);
   const int threads = to_option(n_threads, "n_threads", 0);
   std::vector<py::object> keep_alive;
   ModelConfig model_config = to_model_config(config);
+  std::optional<VisionConfig> tower = to_vision_config(vision);
   const TensorMap views = to_tensors(tensors, mapped, native, keep_alive);
   const LoadOptions load = to_load_options(weights_cache, progress);
   const py::gil_scoped_release release;
   auto engine = std::make_unique<Engine>(std::move(model_config), views, options,
-                                         make_backend(device, threads), load);
+                                         make_backend(device, threads), load, std::move(tower));
   return std::make_unique<PyEngine>(std::move(engine));
 }
 
@@ -99,16 +101,18 @@ void describe_groups(const std::vector<LayerGroup>& groups, py::dict& d) {
 py::dict plan(const py::dict& config, const py::dict& tensors, const std::string& dtype,
               const std::string& kv_dtype, const std::string& device, const py::object& n_ctx,
               const py::object& n_parallel, const py::object& n_ubatch,
-              const py::object& block_size, const py::set& native) {
+              const py::object& block_size, const py::set& native, const py::object& vision) {
   const EngineOptions options =
       to_options(dtype, kv_dtype, n_ctx, n_parallel, n_ubatch, block_size);
   std::vector<py::object> keep_alive;
   const TensorMap views = to_tensors(tensors, {}, native, keep_alive);
   const ModelConfig model_config = to_model_config(config);
+  const std::optional<VisionConfig> tower = to_vision_config(vision);
   const auto backend = make_backend(device, 1);
   // A GPU gives half of its free memory to KV.
   const size_t available = device == "cpu" ? available_memory() : 2 * backend->memory_for_kv(0);
-  const MemoryNeed need = memory_need(model_config, views, options, *backend, available);
+  const MemoryNeed need =
+      memory_need(model_config, views, options, *backend, available, tower ? &*tower : nullptr);
   py::dict d;
   d["weight_bytes"] = need.weights;
   d["kv_bytes"] = need.kv;
@@ -360,12 +364,14 @@ void bind_engine(py::module_& module) {
              py::arg("n_parallel"), py::arg("n_ubatch"), py::arg("n_threads"),
              py::arg("block_size"), py::arg("mapped") = py::set(), py::arg("native") = py::set(),
              py::arg("weights_cache") = py::none(), py::arg("progress") = py::none(),
-             doc("Engine.__init__"));
+             py::arg("vision") = py::none(), doc("Engine.__init__"));
   engine.def_static("plan", &plan, py::arg("config"), py::arg("tensors"), py::kw_only(),
                     py::arg("dtype"), py::arg("kv_dtype"), py::arg("device"), py::arg("n_ctx"),
                     py::arg("n_parallel"), py::arg("n_ubatch"), py::arg("block_size"),
-                    py::arg("native") = py::set(), doc("Engine.plan"));
+                    py::arg("native") = py::set(), py::arg("vision") = py::none(),
+                    doc("Engine.plan"));
   bind_sequences(engine);
   bind_compute(engine);
+  bind_tower(engine);
   bind_facts(engine);
 }

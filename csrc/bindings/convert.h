@@ -5,10 +5,11 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "config/vision_config.h"
 #include "model/weights.h"
 #include "sampling/sampling.h"
 
@@ -39,6 +40,10 @@ void check_common(const std::string& name_space, bool common);
 // Converts the fields of pybatcher.loading.ModelConfig by name. Throws kModelFormat if a field is
 // missing or of the wrong type. ModelConfig::validate() checks the values.
 ModelConfig to_model_config(const pybind11::dict& fields);
+
+// Converts the fields of pybatcher.loading.VisionConfig by name, or None. Throws like
+// to_model_config(); VisionConfig::validate() checks the values.
+std::optional<VisionConfig> to_vision_config(const pybind11::object& fields);
 
 // Makes views of numpy arrays from a dict {name: (array, "f32")}, where "f32" is the element type.
 // An entry may also be {name: (function, "f32", rows, columns[, order])}: the function is called

@@ -104,4 +104,42 @@ ModelConfig to_model_config(const py::dict& fields) {
   return c;
 }
 
+namespace {
+
+ProjectorConfig to_projector(const py::dict& fields) {
+  ProjectorConfig p;
+  read_fields(fields, p);
+  p.linears = to_parts<ProjectorLinear>(fields, "linears", [](const auto&, auto&) {});
+  return p;
+}
+
+VisionConfig to_vision(const py::dict& fields) {
+  VisionConfig v;
+  read_fields(fields, v);
+  v.layers = to_model_config(field<py::dict>(fields, "layers"));
+  v.projector = to_projector(field<py::dict>(fields, "projector"));
+  v.deepstack = to_parts<DeepstackConfig>(
+      fields, "deepstack", [](const py::dict& item, DeepstackConfig& deepstack) {
+        deepstack.projector = to_projector(field<py::dict>(item, "projector"));
+      });
+  v.windowed_layers = field<std::vector<bool>>(fields, "windowed_layers");
+  return v;
+}
+
+}  // namespace
+
+std::optional<VisionConfig> to_vision_config(const py::object& fields) {
+  if (fields.is_none()) return std::nullopt;
+  if (!py::isinstance<py::dict>(fields)) {
+    refuse("vision", std::string("of type ") + Py_TYPE(fields.ptr())->tp_name +
+                         "; it must be a dict or None");
+  }
+  try {
+    return to_vision(py::reinterpret_borrow<py::dict>(fields));
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    throw Error(error.code(), "config.vision" + message.substr(message.find('.')));
+  }
+}
+
 }  // namespace pb::bindings

@@ -41,6 +41,9 @@ pybind11::object prefill_chunk(PyEngine& self, const pybind11::object& seq_id,
                                const pybind11::object& tokens, bool logits);
 pybind11::object decode_batch(PyEngine& self, const pybind11::object& seq_ids,
                               const pybind11::object& tokens, bool logits);
+// Adds the calls of the vision tower.
+void bind_tower(pybind11::class_<PyEngine>& engine);
+
 pybind11::array_t<float> embed(PyEngine& self, const pybind11::object& seq_id,
                                const pybind11::object& tokens, const std::string& pooling);
 

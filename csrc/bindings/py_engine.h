@@ -22,6 +22,9 @@ struct EngineFacts {
         kv_total_blocks(engine.kv().total_blocks()),
         kv_most_appendable_blocks(engine.kv().most_appendable_blocks()),
         takes_drafts(engine.takes_drafts()),
+        tower_rows(engine.tower_rows()),
+        tower_layers(engine.tower_layers()),
+        tower_row_cost(engine.tower_row_cost()),
         layer_groups(engine.layer_groups().groups),
         device(engine.backend().device()),
         target(engine.backend().target()),
@@ -39,6 +42,9 @@ struct EngineFacts {
   int kv_total_blocks;
   int kv_most_appendable_blocks;
   bool takes_drafts;
+  int tower_rows;  // 0 without a vision tower
+  int tower_layers;
+  double tower_row_cost;
   std::vector<LayerGroup> layer_groups;
   std::string device;
   std::string target;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "config/vision_config.h"
 
 namespace pb {
 namespace {
@@ -214,7 +215,70 @@ void check_recurrent_layers(const ModelConfig& c) {
   }
 }
 
+// Checks that the layers of a tower are those of an encoder of rows that are given: all fields that
+// the tower would ignore are unset.
+void check_tower_layers(const ModelConfig& c) {
+  if (c.causal) refuse("causal", "true", "false in a vision tower");
+  if (!c.pre_norm) refuse("pre_norm", "false", "true in a vision tower");
+  if (c.residual_norms != ResidualNorms::kNone) {
+    refuse("residual_norms", "'first' or 'all'", "'none' in a vision tower");
+  }
+  if (c.learned_positions()) refuse("position", "'learned'", "'rope' in a vision tower");
+  if (c.attention_gate) refuse("attention_gate", "true", "false in a vision tower");
+  if (!c.layer_shapes.empty()) refuse("layer_shapes", "set", "empty in a vision tower");
+  if (!c.recurrent_layers.empty()) refuse("recurrent_layers", "set", "empty in a vision tower");
+  check_range("moe.n_experts", c.moe.n_experts, 0, 0);
+  check_range("per_layer_embedding_size", c.per_layer_embedding_size, 0, 0);
+  for (const int window : c.sliding_windows) check_range("sliding_windows", window, 0, 0);
+}
+
+void check_projector(const ProjectorConfig& p, int hidden, const std::string& prefix) {
+  check_fields(p, prefix);
+  if (p.linears.empty()) refuse(prefix + "linears", "empty", "a list of one or more");
+  for (const ProjectorLinear& linear : p.linears) check_fields(linear, prefix + "linears.");
+  if (p.linears.back().activation != ProjectorActivation::kNone) {
+    refuse(prefix + "linears.activation", "set in the last one", "'none' there");
+  }
+  if (p.pool == Pool::kConcat && p.scale != 1.0f) {
+    refuse(prefix + "scale", std::to_string(p.scale), "1 where pool is 'concat'");
+  }
+  if (int64_t{p.group} * hidden > kMaxWidth) {
+    refuse(prefix + "group", std::to_string(p.group),
+           "so small that its rows together have up to " + std::to_string(kMaxWidth) + " numbers");
+  }
+}
+
 }  // namespace
+
+void VisionConfig::validate() const {
+  const std::string prefix = "vision.";
+  try {
+    layers.validate();
+    check_tower_layers(layers);
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    throw Error(error.code(), "config.vision.layers" + message.substr(message.find('.')));
+  }
+  check_fields(*this, prefix);
+  check_projector(projector, layers.hidden_size, prefix + "projector.");
+  int last = -1;
+  for (const DeepstackConfig& d : deepstack) {
+    const std::string at = prefix + "deepstack.";
+    check_range(at + "layer", d.layer, last + 1, layers.n_layers - 1);
+    last = d.layer;
+    check_projector(d.projector, layers.hidden_size, at + "projector.");
+    check_range(at + "projector.group", d.projector.group, projector.group, projector.group);
+    check_range(at + "projector.linears.n_out", d.projector.out_size(), projector.out_size(),
+                projector.out_size());
+    if (d.projector.norm_before != ProjectorNorm::kNone || d.projector.pool != Pool::kConcat) {
+      refuse(at + "projector", "one with norm_before or an average", "one of joined rows only");
+    }
+  }
+  if (!windowed_layers.empty() && std::ssize(windowed_layers) != layers.n_layers) {
+    refuse(prefix + "windowed_layers", std::to_string(windowed_layers.size()) + " flags",
+           "one a layer, " + std::to_string(layers.n_layers) + ", or empty");
+  }
+}
 
 void ModelConfig::validate() const {
   check_fields(*this);

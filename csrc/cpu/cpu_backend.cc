@@ -172,17 +172,16 @@ size_t CpuBackend::memory_for_kv(size_t mapped_weights) {
 }
 
 void CpuBackend::prepare(const PassShape& shape) {
-  attention_.prepare(shape.max_rows, shape.n_heads, shape.storages);
-  sequence_of_row_.assign(shape.max_rows, nullptr);
+  attention_.prepare(shape.model, shape.max_rows, shape.n_heads, shape.storages);
+  sequence_of_row_.resize(std::max(sequence_of_row_.size(), static_cast<size_t>(shape.max_rows)));
   int head_dim = 0;  // the largest head size that is not a multiple of a group
   for (const LayerStorage& storage : shape.storages) {
     if (storage.shape.head_dim % kGroupSize == 0) continue;
     head_dim = std::max(head_dim, storage.shape.head_dim);
   }
-  if (head_dim > 0) {
-    attended_ = AlignedBuffer(sizeof(float) * shape.max_rows * shape.n_heads * head_dim);
-  }
-  vocab_size_ = shape.vocab_size;
+  const size_t attended = sizeof(float) * shape.max_rows * shape.n_heads * head_dim;
+  if (attended > attended_.bytes()) attended_ = AlignedBuffer(attended);
+  if (shape.model == 0) vocab_size_ = shape.vocab_size;
   restart();
 }
 

@@ -11,9 +11,19 @@
 namespace pb {
 namespace {
 
-const ModelConfig& checked(const ModelConfig& config, const EngineOptions& options) {
+const ModelConfig& checked(const ModelConfig& config, const EngineOptions& options,
+                           const std::optional<VisionConfig>& vision) {
   config.validate();
   options.validate();
+  if (!vision) return config;
+  vision->validate();
+  if (vision->width() != config.image_columns()) {
+    throw Error(ErrorCode::kModelFormat,
+                "config.vision has rows of " + std::to_string(vision->width()) +
+                    " numbers; the text model takes rows of " +
+                    std::to_string(config.image_columns()) +
+                    " (hidden_size, and as many for each of deepstack_layers)");
+  }
   return config;
 }
 
@@ -57,13 +67,17 @@ void check_targets_and_pooling(const StepEntry& entry) {
 }  // namespace
 
 Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions& options,
-               std::unique_ptr<Backend> backend, const LoadOptions& load)
-    : config_(checked(config, options)),
+               std::unique_ptr<Backend> backend, const LoadOptions& load,
+               std::optional<VisionConfig> vision)
+    : config_(checked(config, options, vision)),
+      vision_(std::move(vision)),
       options_(options),
       backend_(std::move(backend)),
-      weights_(load_weights(config_, tensors, options.dtype, *backend_, load)),
+      weights_(load_weights(config_, tensors, options.dtype, *backend_, load,
+                            vision_ ? &*vision_ : nullptr)),
       n_blocks_(choose_blocks()),
       forward_(config_, weights_, *backend_, forward_limits()),
+      tower_(make_tower()),
       layer_groups_(layer_groups_by_memory()),
       model_kv_(make_model_kv()),
       kv_(empty_kv()),
@@ -93,6 +107,24 @@ int Engine::choose_blocks() {
        .block_size = options_.block_size,
        .n_sequences = options_.n_parallel,
        .n_positions = config_.max_position_embeddings});
+}
+
+std::unique_ptr<Tower> Engine::make_tower() {
+  if (!vision_) return nullptr;
+  return std::make_unique<Tower>(*vision_, *weights_.tower, *backend_,
+                                 tower_limits(*vision_, options_, max_positions()),
+                                 forward_.heartbeat());
+}
+
+double Engine::tower_row_cost() const {
+  if (!vision_) return 0.0;
+  const double of_patch = weights_.tower->blocks.products_of_row(vision_->layers.moe);
+  return of_patch / vision_->layers.n_layers / weights_.products_of_row(config_.moe);
+}
+
+Tower& Engine::tower() {
+  if (!tower_) refuse("the model has no vision tower, or was loaded without it (vision)");
+  return *tower_;
 }
 
 int Engine::max_positions() const {
@@ -161,6 +193,7 @@ void Engine::restart() {
   auto kv = empty_kv();
   backend_->restart();
   kv_ = std::move(kv);
+  if (tower_) tower_->drop();
   std::ranges::fill(in_step_, uint8_t{0});
 }
 

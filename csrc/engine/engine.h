@@ -20,6 +20,7 @@
 #include "kv/kv_cache.h"
 #include "kv/layer_groups.h"
 #include "model/forward.h"
+#include "model/tower.h"
 #include "model/weights.h"
 #include "ops/backend.h"
 #include "sampling/sample.h"
@@ -61,8 +62,10 @@ class Engine {
  public:
   // Packs the weights. Throws kConfig, kModelFormat, kOutOfMemory, std::bad_alloc, or an exception
   // of load.progress.
+  // `vision` is the tower of a model that takes images.
   Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions& options,
-         std::unique_ptr<Backend> backend, const LoadOptions& load = {});
+         std::unique_ptr<Backend> backend, const LoadOptions& load = {},
+         std::optional<VisionConfig> vision = {});
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -133,6 +136,9 @@ class Engine {
   // (hidden_size).
   void embed(int seq_id, std::span<const int32_t> tokens, Pooling pooling, float* embedding);
 
+  // Returns the vision tower. Throws kInvalidRequest if the model has none.
+  Tower& tower();
+
   // -- facts
 
   const ModelConfig& config() const { return config_; }
@@ -144,6 +150,14 @@ class Engine {
   // their state cannot be rolled back to an earlier token.
   bool takes_drafts() const { return config_.recurrent_layers.empty(); }
   int max_sequence_length() const { return kv_->max_length(); }
+  // Returns the numbers of a row of an image, and the most patches that the tower computes at once;
+  // 0 without a tower.
+  int image_width() const { return tower_ ? tower_->width() : 0; }
+  int tower_rows() const { return tower_ ? tower_->max_rows() : 0; }
+  int tower_layers() const { return vision_ ? vision_->layers.n_layers : 0; }
+  // Returns the multiply-adds of a patch in a layer of the tower, divided by those of a token in
+  // all layers of the text model; 0 without a tower.
+  double tower_row_cost() const;
   size_t weight_bytes() const { return weights_.bytes(); }
   std::vector<DType> weight_dtypes() const { return weights_.dtypes(); }
   const CacheUse& weights_cache() const { return weights_.cache; }
@@ -161,6 +175,7 @@ class Engine {
   // Returns the number of KV blocks: according to n_ctx, or to the memory that is available now if
   // n_ctx is kAutoContext.
   int choose_blocks();
+  std::unique_ptr<Tower> make_tower();
   int max_positions() const;  // maximum positions of a sequence
   ForwardLimits forward_limits() const;
   LayerGroups group_layers(int n_blocks) const;
@@ -206,11 +221,13 @@ class Engine {
   void pool(std::span<const StepEntry> entries, OnPooled on_pooled);
 
   ModelConfig config_;
+  std::optional<VisionConfig> vision_;
   EngineOptions options_;
   std::unique_ptr<Backend> backend_;
   Weights weights_;
   int n_blocks_;  // KV blocks; before the passes have allocated their memory, an upper bound
   Forward forward_;
+  std::unique_ptr<Tower> tower_;  // null = none
   LayerGroups layer_groups_;
   ModelKv model_kv_;
   std::unique_ptr<KvCache> kv_;

@@ -100,10 +100,20 @@ size_t kv_bytes(const ModelConfig& config, const EngineOptions& options, Backend
   return bytes;
 }
 
+TowerLimits tower_limits(const VisionConfig& vision, const EngineOptions& options,
+                         int n_positions) {
+  const int64_t n_rows = int64_t{n_positions} * vision.projector.group;
+  return {.n_rows = static_cast<int>(std::min(n_rows, int64_t{kTowerRows})),
+          .n_ubatch = options.n_ubatch,
+          .kv_dtype = options.kv_dtype == DType::kF32 ? DType::kF32 : DType::kBF16};
+}
+
 MemoryNeed memory_need(const ModelConfig& config, const TensorMap& tensors,
-                       const EngineOptions& options, Backend& backend, size_t available) {
+                       const EngineOptions& options, Backend& backend, size_t available,
+                       const VisionConfig* vision) {
   config.validate();
   options.validate();
+  if (vision != nullptr) vision->validate();
   MemoryNeed need{.weights = packed_bytes(tensors, options.dtype, backend, true)};
   for (const auto& [name, view] : tensors) {
     if (view.cols == 1) need.weights += size(view.rows) * sizeof(float);
@@ -115,6 +125,13 @@ MemoryNeed memory_need(const ModelConfig& config, const TensorMap& tensors,
   const bool is_auto = options.n_ctx == kAutoContext;
   need.n_blocks = blocks_of(is_auto ? config.max_position_embeddings : options.n_ctx);
   need.buffers = buffer_bytes(config, options, backend, need.n_blocks);
+  if (vision != nullptr) {
+    const int64_t positions = std::min(int64_t{config.max_position_embeddings},
+                                       int64_t{need.n_blocks} * options.block_size);
+    const TowerLimits limits = tower_limits(*vision, options, static_cast<int>(positions));
+    need.buffers += tower_bytes(*vision, limits) +
+                    size(limits.n_ubatch) * floats_per_row(vision->layers) * sizeof(float);
+  }
   if (is_auto) {
     const size_t taken = need.weights + need.buffers;
     try {

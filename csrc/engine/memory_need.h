@@ -25,6 +25,13 @@ KvStorage make_storage(const ModelConfig& config, const EngineOptions& options, 
 size_t kv_bytes(const ModelConfig& config, const EngineOptions& options, Backend& backend,
                 int n_blocks);
 
+// The most patches that a vision tower computes at once.
+inline constexpr int kTowerRows = 1 << 14;
+
+// Returns the limits of a vision tower: as many patches as a sequence of n_positions can have, up
+// to kTowerRows. Keys and values of patches have at least the precision of bf16.
+TowerLimits tower_limits(const VisionConfig& vision, const EngineOptions& options, int n_positions);
+
 // Bytes that an engine takes. `buffers` is an estimate: activations, logits and rope tables.
 struct MemoryNeed {
   size_t weights = 0;
@@ -33,11 +40,13 @@ struct MemoryNeed {
   int n_blocks = 0;  // KV blocks of group 0
 };
 
-// Returns the need of an engine with these arguments. Reads the shapes and dtypes of the tensors,
-// not their values; matrices of published models are usually compressed if the backend can. With
-// kAutoContext, the KV takes half of what weights and buffers leave of the available bytes; if they
-// leave too little, it is the least that such an engine accepts.
+// Returns the need of an engine with these arguments; `vision` is null without a tower. Reads the
+// shapes and dtypes of the tensors, not their values; matrices of published models are usually
+// compressed if the backend can. With kAutoContext, the KV takes half of what weights and buffers
+// leave of the available bytes; if they leave too little, it is the least that such an engine
+// accepts.
 MemoryNeed memory_need(const ModelConfig& config, const TensorMap& tensors,
-                       const EngineOptions& options, Backend& backend, size_t available);
+                       const EngineOptions& options, Backend& backend, size_t available,
+                       const VisionConfig* vision = nullptr);
 
 }  // namespace pb

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
 namespace pb {
 namespace {
@@ -37,11 +38,11 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
       activated_(backend, limits.n_ubatch),
       logits_(floats(backend, output_rows(), config.vocab_size)) {
   normed_ = ActivationSet(backend, limits.n_ubatch, config.hidden_size);
-  int qkv_size = 0, gate_up_size = 0;
+  int gate_up_size = 0;
   for (const LayerWeights& w : weights.layers) {
     for (const Matrix& m : w.qkv) normed_.add(m);
     for (const Matrix& m : w.attn_gate) normed_.add(m);
-    qkv_size = std::max(qkv_size, w.qkv[0].y_columns());
+    qkv_columns_ = std::max(qkv_columns_, w.qkv[0].y_columns());
     attended_.add(w.o);
     if (w.experts) {
       normed_.add(w.router->dtype);
@@ -55,7 +56,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
     if (w.input_gate) normed_.add(*w.input_gate);
   }
   if (weights.per_layer_embeddings) normed_.add(weights.per_layer_embeddings->proj);
-  qkv_ = floats(backend, limits.n_ubatch, qkv_size);
+  qkv_ = floats(backend, limits.n_ubatch, qkv_columns_);
   gate_up_ = floats(backend, limits.n_ubatch, gate_up_size);
   selected_ = ActivationSet(backend, output_rows(), config.hidden_size);
   selected_.add(weights.output_head());
@@ -83,7 +84,8 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
     scale_by_position(factors, rope);
     q_ropes_.back() = backend.make_rope(inv_freq, factors, rope.axes);
   }
-  backend.prepare({.max_rows = limits.n_ubatch,
+  backend.prepare({.model = limits.model,
+                   .max_rows = limits.n_ubatch,
                    .max_sequences = limits.n_sequences,
                    .n_positions = limits.n_positions,
                    .n_heads = config.n_heads,
@@ -95,7 +97,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
                    .vocab_size = config.vocab_size,
                    .block_size = limits.block_size,
                    .kv_dtype = limits.kv_dtype,
-                   .given_columns = config.image_columns()});
+                   .given_columns = std::max(config.image_columns(), limits.given_columns)});
 }
 
 void Forward::run(int n_rows, ModelKv& kv, bool has_given) {
@@ -158,15 +160,12 @@ void Forward::leave_block(int n_rows, const Activations& out, const Matrix& w,
   }
 }
 
-// Computes x += W_o attention(rope(W_qkv norm(x))), with a norm before, after, or both. With gated
-// attention: x += W_o (sigmoid(W_gate norm(x)) * attention(rope(W_qkv norm(x)))).
-void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
+AttentionLayer Forward::attention_layer(int layer, const ModelKv& kv) const {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const int rope = config_.layer_ropes[static_cast<size_t>(layer)];
   const LayerShape shape = config_.shape(layer);
   const LayerPlace place = kv.places[static_cast<size_t>(layer)];
-  KvStorage& storage = kv.storages[static_cast<size_t>(place.storage)];
-  const AttentionLayer attention{
+  return {
       .group = place.group,
       .storage = place.storage,
       .layer = place.layer,
@@ -186,10 +185,38 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
       .v_norm = pointer(w.v_norm),
       .writes_kv = shape.kv_layer < 0,
   };
+}
+
+void Forward::use_rows(Buffer x, Buffer qkv) {
+  x_ = std::move(x);
+  qkv_ = std::move(qkv);
+}
+
+void Forward::attention_and_mlp(int n_rows, int layer, ModelKv& kv) {
+  attention_outputs(n_rows, layer, kv);
+  mlp_block(n_rows, layer);
+}
+
+// Computes x += W_o attention(rope(W_qkv norm(x))), with a norm before, after, or both. With gated
+// attention: x += W_o (sigmoid(W_gate norm(x)) * attention(rope(W_qkv norm(x)))).
+void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
+  attention_inputs(n_rows, layer, kv);
+  attention_outputs(n_rows, layer, kv);
+}
+
+void Forward::attention_inputs(int n_rows, int layer, ModelKv& kv) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const AttentionLayer attention = attention_layer(layer, kv);
   const Products of_mlp{config_.parallel_blocks ? w.gate_up : none_, gate_up_};
   entering_products(n_rows, w.attn_norm, config_.attn_norm_in_residual(layer),
                     {{w.qkv, qkv_}, {w.attn_gate, attn_gate_}, of_mlp});
-  backend_.rope_and_store(qkv_, attention, storage);
+  backend_.rope_and_store(qkv_, attention, kv.storages[static_cast<size_t>(attention.storage)]);
+}
+
+void Forward::attention_outputs(int n_rows, int layer, ModelKv& kv) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const AttentionLayer attention = attention_layer(layer, kv);
+  const KvStorage& storage = kv.storages[static_cast<size_t>(attention.storage)];
   const Activations& attended = attended_.made_for(w.o, n_rows, [&](Activations& out) {
     if (!config_.attention_gate) return backend_.attention(qkv_, attention, storage, out);
     backend_.attention(qkv_, attention, storage, ungated_);

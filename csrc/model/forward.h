@@ -38,6 +38,7 @@ namespace pb {
 
 // The limits of the passes that a Forward computes.
 struct ForwardLimits {
+  int model = 0;        // PassShape::model
   int n_ubatch = 0;     // rows of a pass
   int n_positions = 0;  // positions of a sequence
   int n_sequences = 0;
@@ -45,6 +46,7 @@ struct ForwardLimits {
   std::vector<LayerStorage> storages = {};  // storages of keys and values
   int state_group = 0;                      // KV group of the recurrent layers' states, if any
   DType kv_dtype = DType::kF32;
+  int given_columns = 0;  // see PassShape; that of images, if this is smaller
 };
 
 class Forward {
@@ -58,6 +60,17 @@ class Forward {
   // hidden(). has_given: the batch has given rows, which are rows of images of
   // ModelConfig::image_columns() numbers. Allocates no memory and throws nothing.
   void run(int n_rows, ModelKv& kv, bool has_given = false);
+
+  // The two halves of a layer with attention, for a vision tower, which stores the keys and values
+  // of all rows before it computes attention: the first one norms, projects, rotates and stores,
+  // the second one computes attention and the MLP. They use the rows of x and qkv to which
+  // use_rows() has pointed, instead of buffers of this object. The heartbeat does not beat.
+  void use_rows(Buffer x, Buffer qkv);
+  void attention_inputs(int n_rows, int layer, ModelKv& kv);
+  void attention_and_mlp(int n_rows, int layer, ModelKv& kv);
+
+  // Returns the columns of qkv.
+  int qkv_columns() const { return qkv_columns_; }
 
   // Returns the maximum number of rows of one call to logits() or hidden(), which does not depend
   // on n_ubatch.
@@ -79,7 +92,9 @@ class Forward {
   const std::shared_ptr<Heartbeat>& heartbeat() const { return heartbeat_; }
 
  private:
+  AttentionLayer attention_layer(int layer, const ModelKv& kv) const;
   void attention_block(int n_rows, int layer, ModelKv& kv);
+  void attention_outputs(int n_rows, int layer, ModelKv& kv);
   void recurrent_block(int n_rows, int layer, ModelKv& kv);
   void mlp_block(int n_rows, int layer);
   // Computes normed = norm(x), or rounds x to `normed` if there is no norm.
@@ -106,8 +121,9 @@ class Forward {
   std::vector<std::optional<RopeTable>> q_ropes_;
   std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>();  // may outlive this object
 
-  Buffer x_;                      // (n_ubatch, hidden) f32: the residual stream
-  ActivationSet normed_;          // (n_ubatch, hidden): inputs of the blocks' products
+  Buffer x_;              // (n_ubatch, hidden) f32: the residual stream
+  ActivationSet normed_;  // (n_ubatch, hidden): inputs of the blocks' products
+  int qkv_columns_ = 0;
   Buffer qkv_;                    // (n_ubatch, most columns of a layer's qkv) f32
   Buffer attn_gate_;              // (n_ubatch, q_size) f32, for gated attention
   Activations ungated_;           // (n_ubatch, q_size) of kF32, for gated attention

@@ -38,10 +38,11 @@ void check_heads(const ModelConfig& config, Backend& backend) {
 }  // namespace
 
 Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
-                     Backend& backend, const LoadOptions& options) {
+                     Backend& backend, const LoadOptions& options, const VisionConfig* vision) {
   check_heads(config, backend);
+  if (vision != nullptr) check_heads(vision->layers, backend);
   const auto load = [&](PackedReader* reader, PackedWriter* writer) {
-    return walk_weights(config, tensors, dtype, backend, options, reader, writer);
+    return walk_weights(config, vision, tensors, dtype, backend, options, reader, writer);
   };
   if (options.cache.directory.empty()) return load(nullptr, nullptr);
 

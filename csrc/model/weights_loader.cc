@@ -24,7 +24,7 @@ class WeightsLoader {
  public:
   WeightsLoader(const ModelConfig& config, const TensorMap& tensors, DType dtype, Backend& backend,
                 const LoadOptions& options, PackedReader* reader, PackedWriter* writer)
-      : config_(config),
+      : config_(&config),
         checkpoint_(tensors),
         dtype_(dtype),
         backend_(backend),
@@ -34,25 +34,9 @@ class WeightsLoader {
     for (const auto& [name, view] : tensors) total_ += view.bytes;
   }
 
-  Weights load() {
-    const int hidden = config_.hidden_size;
-    Weights w;
-    w.token_embedding = table("token_embedding", config_.vocab_size, hidden);
-    // The head is packed early: a matrix is in memory twice while it is packed, and the head may be
-    // the largest one.
-    if (checkpoint_.has("head.weight")) {
-      w.head = linear("", "head", config_.vocab_size, hidden);
-    }
-    if (config_.learned_positions()) {  // too small to be worth quantising
-      w.position_embedding = table("position_embedding", config_.max_position_embeddings, hidden,
-                                   is_quantised(dtype_) ? DType::kF32 : dtype_);
-    }
-    if (config_.per_layer_embedding_size > 0) w.per_layer_embeddings = per_layer_embedding_tables();
-    w.layers.reserve(static_cast<size_t>(config_.n_layers));
-    for (int i = 0; i < config_.n_layers; ++i) {
-      w.layers.push_back(layer(i, "layers." + std::to_string(i) + "."));
-    }
-    w.final_norm = norm("final_norm", hidden);
+  Weights load(const VisionConfig* vision) {
+    Weights w = load_text();
+    if (vision != nullptr) w.tower = load_tower(*vision);
     checkpoint_.expect_all_used();
     return w;
   }
@@ -63,8 +47,90 @@ class WeightsLoader {
     int n_out;
   };
 
+  Weights load_text() {
+    const int hidden = config().hidden_size;
+    Weights w;
+    w.token_embedding = table("token_embedding", config().vocab_size, hidden);
+    // The head is packed early: a matrix is in memory twice while it is packed, and the head may be
+    // the largest one.
+    if (checkpoint_.has("head.weight")) {
+      w.head = linear("", "head", config().vocab_size, hidden);
+    }
+    if (config().learned_positions()) {  // too small to be worth quantising
+      w.position_embedding = table("position_embedding", config().max_position_embeddings, hidden,
+                                   is_quantised(dtype_) ? DType::kF32 : dtype_);
+    }
+    if (config().per_layer_embedding_size > 0)
+      w.per_layer_embeddings = per_layer_embedding_tables();
+    w.layers = layers("layers.");
+    w.final_norm = norm("final_norm", hidden);
+    return w;
+  }
+
+  std::shared_ptr<const TowerWeights> load_tower(const VisionConfig& vision) {
+    config_ = &vision.layers;
+    if (dtype_ == DType::kInt4) dtype_ = DType::kInt8;
+    const int hidden = config().hidden_size;
+    auto w = std::make_shared<TowerWeights>();
+    // Too small to be worth quantising.
+    w->patch = matrix(std::array{checkpoint_.get("tower.patch.weight", hidden, vision.patch_size)},
+                      std::array{checkpoint_.bias("tower.patch.bias", hidden)},
+                      is_quantised(dtype_) ? DType::kF32 : dtype_);
+    if (vision.n_positions > 0) w->positions = position_table(vision.n_positions, hidden);
+    if (vision.pre_norm) w->pre_norm = norm("tower.pre_norm", hidden);
+    w->blocks.layers = layers("tower.layers.");
+    if (vision.final_norm) w->final_norm = norm("tower.final_norm", hidden);
+    w->projector = projector(vision.projector, "tower.projector.");
+    for (size_t i = 0; i < vision.deepstack.size(); ++i) {
+      w->deepstack.push_back(
+          projector(vision.deepstack[i].projector, "tower.deepstack." + std::to_string(i) + "."));
+    }
+    return w;
+  }
+
+  std::vector<float> position_table(int n_positions, int hidden) {
+    const TensorView& view = checkpoint_.get("tower.positions.weight", n_positions, hidden);
+    refuse_blocks(view, "a position table");
+    TensorView transposed = view;
+    std::swap(transposed.rows, transposed.cols);
+    std::swap(transposed.row_stride, transposed.col_stride);
+    std::vector<float> table = read_columns(transposed);
+    have(view);
+    return table;
+  }
+
+  ProjectorWeights projector(const ProjectorConfig& p, const std::string& at) {
+    const auto norm_of = [&](ProjectorNorm kind, const char* name, int size) {
+      std::optional<Norm> made;
+      if (kind == ProjectorNorm::kNone) return made;
+      const bool is_layer = kind == ProjectorNorm::kLayer;
+      made = norm(at + name, size, is_layer ? NormKind::kLayer : NormKind::kRms, p.norm_eps, true);
+      return made;
+    };
+    int n_in = config().hidden_size;
+    ProjectorWeights w;
+    w.norm_before = norm_of(p.norm_before, "norm_before", n_in);
+    n_in = p.pooled_size(n_in);
+    w.norm_after = norm_of(p.norm_after, "norm_after", n_in);
+    for (size_t i = 0; i < p.linears.size(); ++i) {
+      const int n_out = p.linears[i].n_out;
+      w.linears.push_back(linear(at + "linears.", std::to_string(i).c_str(), n_out, n_in));
+      n_in = n_out;
+    }
+    return w;
+  }
+
+  std::vector<LayerWeights> layers(const std::string& at) {
+    std::vector<LayerWeights> all;
+    all.reserve(static_cast<size_t>(config().n_layers));
+    for (int i = 0; i < config().n_layers; ++i) {
+      all.push_back(layer(i, at + std::to_string(i) + "."));
+    }
+    return all;
+  }
+
   LayerWeights layer(int number, const std::string& at) {
-    const ModelConfig& c = config_;
+    const ModelConfig& c = config();
     const LayerShape shape = c.shape(number);
     const int hidden = c.hidden_size, inner = shape.intermediate_size;
     const int q_size = c.n_heads * shape.head_dim, kv_size = shape.kv_size();
@@ -95,8 +161,8 @@ class WeightsLoader {
   // If a layer has only q, its rows are as wide as those of q, k and v together, so that attention
   // reads a single layout.
   Matrices attention_inputs(const std::string& at, const LayerShape& shape) {
-    const int hidden = config_.hidden_size;
-    const int q_size = config_.n_heads * shape.head_dim, kv_size = shape.kv_size();
+    const int hidden = config().hidden_size;
+    const int q_size = config().n_heads * shape.head_dim, kv_size = shape.kv_size();
     if (shape.kv_layer < 0) {
       return stacked(at, {{"q", q_size}, {"k", kv_size}, {"v", kv_size}}, hidden);
     }
@@ -108,8 +174,8 @@ class WeightsLoader {
   // The gates, b and a, are f32, because every row multiplies the state by numbers computed from
   // them.
   Matrices gated_delta_net_inputs(const std::string& block) {
-    const GatedDeltaNetShape& gated_delta_net = config_.gated_delta_net;
-    const int hidden = config_.hidden_size, n_heads = gated_delta_net.n_value_heads;
+    const GatedDeltaNetShape& gated_delta_net = config().gated_delta_net;
+    const int hidden = config().hidden_size, n_heads = gated_delta_net.n_value_heads;
     Matrices all =
         stacked(block, {{"qkv", gated_delta_net.n_channels()}, {"z", gated_delta_net.value_size()}},
                 hidden);
@@ -133,23 +199,23 @@ class WeightsLoader {
   }
 
   PerLayerEmbeddingTables per_layer_embedding_tables() {
-    const int size = config_.per_layer_embedding_size;
+    const int size = config().per_layer_embedding_size;
     PerLayerEmbeddingTables tables;
     tables.embedding =
-        table("per_layer_embeddings.embedding", config_.vocab_size, config_.n_layers * size);
+        table("per_layer_embeddings.embedding", config().vocab_size, config().n_layers * size);
     tables.proj =
-        linear("per_layer_embeddings.", "proj", config_.n_layers * size, config_.hidden_size);
+        linear("per_layer_embeddings.", "proj", config().n_layers * size, config().hidden_size);
     // The projection is divided by sqrt(hidden). The norm cancels this factor except in its
     // epsilon, so only the epsilon is scaled here.
     tables.norm = norm("per_layer_embeddings.norm", size);
-    tables.norm.eps *= static_cast<float>(config_.hidden_size);
+    tables.norm.eps *= static_cast<float>(config().hidden_size);
     tables.norm.sum_scale = std::sqrt(0.5f);
     return tables;
   }
 
   Matrix router_of(const std::string& at) {
-    const int n = config_.moe.n_experts;
-    const std::array router = {checkpoint_.get(at + "router.weight", n, config_.hidden_size)};
+    const int n = config().moe.n_experts;
+    const std::array router = {checkpoint_.get(at + "router.weight", n, config().hidden_size)};
     const std::array bias = {checkpoint_.bias(at + "router.bias", n)};
     refuse_order(router[0], "a router");
     return matrix(router, bias, DType::kF32);
@@ -158,11 +224,11 @@ class WeightsLoader {
   // Packs the experts of a layer. All gates and ups have one dtype, and all downs have one dtype:
   // int8 if tensors with keeps_dtype differ.
   Experts experts(const std::string& prefix) {
-    const int hidden = config_.hidden_size;
-    const int inner = config_.moe.intermediate_size;
+    const int hidden = config().hidden_size;
+    const int inner = config().moe.intermediate_size;
     std::vector<TensorView> gates_ups, downs;                // weights
     std::vector<TensorView> gates_ups_biases, downs_biases;  // views without data if there are none
-    for (int i = 0; i < config_.moe.n_experts; ++i) {
+    for (int i = 0; i < config().moe.n_experts; ++i) {
       const std::string expert = prefix + "experts." + std::to_string(i) + ".";
       gates_ups.push_back(checkpoint_.get(expert + "gate.weight", inner, hidden));
       gates_ups.push_back(checkpoint_.get(expert + "up.weight", inner, hidden));
@@ -327,18 +393,22 @@ class WeightsLoader {
   // Makes a norm that has no weight in the checkpoint: all its weights are 1.
   Norm norm_of_ones(int size) {
     Norm n;
-    n.eps = config_.norm_eps;
+    n.eps = config().norm_eps;
     n.weight = all_of(1.0f, size);
     return n;
   }
 
   Norm norm(const std::string& name, int size) {
+    return norm(name, size, config().norm, config().norm_eps, config().norm_bias);
+  }
+
+  Norm norm(const std::string& name, int size, NormKind kind, float eps, bool has_bias) {
     Norm n;
-    n.kind = config_.norm;
-    n.eps = config_.norm_eps;
+    n.kind = kind;
+    n.eps = eps;
     n.weight = vector(name + ".weight", size);
-    if (config_.norm == NormKind::kLayer) {
-      n.bias = config_.norm_bias ? vector(name + ".bias", size) : all_of(0.0f, size);
+    if (kind == NormKind::kLayer) {
+      n.bias = has_bias ? vector(name + ".bias", size) : all_of(0.0f, size);
     }
     return n;
   }
@@ -351,7 +421,9 @@ class WeightsLoader {
     return backend_.make_vector({.name = "", .data = values.data(), .rows = std::ssize(values)});
   }
 
-  const ModelConfig& config_;
+  const ModelConfig& config() const { return *config_; }
+
+  const ModelConfig* config_;  // of the model whose weights are being loaded
   Checkpoint checkpoint_;
   DType dtype_;
   Backend& backend_;
@@ -364,10 +436,10 @@ class WeightsLoader {
 
 }  // namespace
 
-Weights walk_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
-                     Backend& backend, const LoadOptions& options, PackedReader* reader,
-                     PackedWriter* writer) {
-  return WeightsLoader(config, tensors, dtype, backend, options, reader, writer).load();
+Weights walk_weights(const ModelConfig& config, const VisionConfig* vision,
+                     const TensorMap& tensors, DType dtype, Backend& backend,
+                     const LoadOptions& options, PackedReader* reader, PackedWriter* writer) {
+  return WeightsLoader(config, tensors, dtype, backend, options, reader, writer).load(vision);
 }
 
 }  // namespace pb

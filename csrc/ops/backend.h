@@ -37,8 +37,12 @@
 
 namespace pb {
 
-// The maximum sizes of passes, and the sizes that all passes share.
+// The models of a backend: the text model, and a vision tower.
+inline constexpr int kMostModels = 2;
+
+// The maximum sizes of the passes of a model, and the sizes that all its passes share.
 struct PassShape {
+  int model = 0;  // 0: the text model; 1: the vision tower
   int max_rows = 0;
   int max_sequences = 0;
   int n_positions = 0;  // per sequence
@@ -140,7 +144,8 @@ class Backend {
                               std::span<const int32_t> axes = {}) = 0;
   virtual KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads,
                             int head_dim, DType dtype) = 0;
-  // Allocates the scratch memory of passes. Called once, before the first pass.
+  // Allocates the scratch memory of the passes of one model. Called once for each model, before its
+  // first pass.
   virtual void prepare(const PassShape& shape) = 0;
   // Returns the bytes of device memory that KV may use now: the free memory minus a reserve.
   // mapped_weights is the size of weights in a mapped file, which may not be in memory yet.
@@ -202,7 +207,7 @@ class Backend {
   virtual void rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) = 0;
 
   // Computes attention of the q of every row over the KV of its sequence up to the row's own
-  // position. If attention is not causal, up to the last row of the sequence in the pass.
+  // position. If attention is not causal, up to the sequence's end_position().
   // qkv as above -> out (n_rows, n_heads * head_dim)
   virtual void attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
                          Activations& out) = 0;

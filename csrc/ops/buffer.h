@@ -43,6 +43,10 @@ class Buffer {
     return static_cast<const T*>(address_);
   }
   size_t bytes() const { return bytes_; }
+  // Returns the part of this buffer at [offset, offset + bytes), which it does not own.
+  Buffer slice(size_t offset, size_t bytes) {
+    return {static_cast<std::byte*>(address_) + offset, bytes, nullptr};
+  }
   explicit operator bool() const { return address_ != nullptr; }
 
  private:

@@ -24,8 +24,11 @@ struct SequenceRows {
   // The block with the state from which the first row continues. -1: the sequence starts with this
   // row, or the model has no recurrent layers.
   int state_from = -1;
+  // The number of positions after the last row whose keys and values are stored. Only a tower has
+  // them, which stores those of a whole tile before it computes attention; queries see them.
+  int n_later = 0;
 
-  int end_position() const { return first_position + n_rows; }
+  int end_position() const { return first_position + n_rows + n_later; }
 };
 
 // Rows of the batch that are given by the host instead of tokens: rows of images.
@@ -38,6 +41,7 @@ struct GivenRows {
 
 // One physical pass of at most n_ubatch rows. It is planned once, and every layer uses it.
 struct RowBatch {
+  int model = 0;  // PassShape::model of the pass
   int n_rows = 0;
   const int32_t* tokens = nullptr;     // (n_rows)
   const int32_t* positions = nullptr;  // (n_rows)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from .checkpoints.loaded_model import LoadedModel, TokenizerParts
 from .checkpoints.model_config import ModelConfig
 from .checkpoints.tensors import PLAIN, Tensor
+from .checkpoints.vision_config import VisionConfig
 from .convert.conversion import convert_tensors, engine_dtype, native_matrices
 from .convert.quant_mix import ENGINE_DTYPE, MIXTURES, convert_to_mixture
 from .loader import open_model
@@ -21,6 +22,7 @@ __all__ = [
     "ModelConfig",
     "Tensor",
     "TokenizerParts",
+    "VisionConfig",
     "convert_tensors",
     "convert_to_mixture",
     "engine_dtype",

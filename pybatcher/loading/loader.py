@@ -38,6 +38,7 @@ def open_model(
     guard: Guard | None = None,
     *,
     reads: bool = True,
+    vision: bool = True,
 ) -> LoadedModel:
     """Open a model directory, a GGUF file, or a model of the Hugging Face hub.
 
@@ -45,6 +46,7 @@ def open_model(
     progress: a function that is called during a download with the bytes so far and the total.
     guard: protects the reads of mapped files as long as the result exists.
     reads: False: only shapes and dtypes of the weights are used, and not their values.
+    vision: False: the vision tower of a model that takes images is not loaded.
 
     Maps the weights without reading them, so that the time does not depend on their size. Files
     that are replaced meanwhile are opened again, so that the result is of one version. Raises
@@ -61,7 +63,7 @@ def open_model(
         files = ModelFiles(found if _is_directory(found) else found.parent, guard)
         try:
             with reading(files):
-                model = _open(found, files, reads)
+                model = _open(found, files, reads, vision)
         except ModelFormatError:
             if files.are_current() or not tries_left:
                 raise
@@ -74,7 +76,7 @@ def open_model(
     )
 
 
-def _open(directory: Path, files: ModelFiles, reads: bool) -> LoadedModel:
+def _open(directory: Path, files: ModelFiles, reads: bool, vision: bool) -> LoadedModel:
     """Open the model at `directory`, or the GGUF file there, through `files`."""
     if is_gguf(directory):
         return open_gguf(directory, files, reads=reads)
@@ -108,6 +110,7 @@ def _open(directory: Path, files: ModelFiles, reads: bool) -> LoadedModel:
     fields = read_fields(directory / "config.json")
     scheme = read_scheme(fields)
     blueprint = read_blueprint(fields.without("quantization_config"))
+    blueprint = blueprint if vision else blueprint.without_vision()
     tokenizer = read_tokenizer(directory, fields)
     if lowers_texts(directory):
         lower_texts(tokenizer)
@@ -118,6 +121,7 @@ def _open(directory: Path, files: ModelFiles, reads: bool) -> LoadedModel:
         identity = f"{weights_fingerprint}\n{scheme_text}"
         weights_fingerprint = hashlib.sha256(identity.encode()).hexdigest()
         available = with_matrices(available, scheme, str(directory))
+    blueprint = blueprint.fitted_to(available)
     tensors = blueprint.fill(available, str(directory), reads=reads)
     embedding = read_embedding_defaults(directory, blueprint.config, blueprint.padding_token)
     return LoadedModel(
@@ -132,6 +136,7 @@ def _open(directory: Path, files: ModelFiles, reads: bool) -> LoadedModel:
         files=files,
         embedding=embedding,
         generates=blueprint.generates,
+        vision=blueprint.vision,
     )
 
 

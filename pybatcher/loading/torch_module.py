@@ -60,6 +60,7 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
         path=None,
         embedding=EmbeddingDefaults.of_model(blueprint.config.causal, blueprint.padding_token),
         generates=blueprint.generates,
+        vision=blueprint.vision,
     )
 
 

@@ -116,4 +116,6 @@ def _key(model: LoadedModel) -> str:
     except metadata.PackageNotFoundError:
         version = ""
     facts = f"{version}\n{model.weights_fingerprint}\n{sorted(asdict(model.config).items())}"
+    if model.vision is not None:
+        facts += f"\n{sorted(asdict(model.vision).items())}"
     return hashlib.sha256(facts.encode(errors="surrogateescape")).hexdigest()

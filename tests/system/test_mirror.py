@@ -31,10 +31,13 @@ ELSEWHERE = {
     # Plain values.
     "loading/checkpoints/model_config.py": "loading/families/test_gemma4.py",
     "loading/checkpoints/moe.py": "loading/families/test_gemma4_moe.py",
+    "loading/checkpoints/vision_config.py": "engine/test_config_fields.py",
     # Plain values with an accessor or two, and parts that several families share.
     "loading/parts/family.py": "loading/families/test_llama.py",
     "loading/parts/gguf_contents.py": "loading/parts/test_gguf_llama.py",
     "loading/parts/llama_like.py": "loading/families/test_llama.py",
+    "loading/parts/qwen_vision.py": "loading/families/vision/test_qwen3_vl.py",
+    "loading/parts/vision.py": "loading/families/vision/test_qwen3_vl.py",
     "loading/parts/qwen_windows.py": "loading/families/test_llama.py",
     # Families that differ little from Llama, tested beside it.
     "loading/families/qwen2.py": "loading/families/test_llama.py",

@@ -44,14 +44,17 @@ int end_seen(int position, const SequenceRows& sequence, const AttentionLayer& l
 
 }  // namespace
 
-void AttentionRunner::prepare(int max_rows, int n_heads, std::span<const LayerStorage> storages) {
+void AttentionRunner::prepare(int model, int max_rows, int n_heads,
+                              std::span<const LayerStorage> storages) {
   const int threads = pool_.n_threads();
-  plans_ = std::vector<AttentionPlan>(storages.size());
+  plans_.resize(std::max(plans_.size(), static_cast<size_t>(model) + 1));
+  std::vector<AttentionPlan>& plans = plans_[static_cast<size_t>(model)];
+  plans = std::vector<AttentionPlan>(storages.size());
   size_t most_blocks = 0;
   for (size_t i = 0; i < storages.size(); ++i) {
     const LayerStorage& storage = storages[i];
-    plans_[i].reserve(max_rows, n_heads / storage.shape.n_heads, storage.group);
-    most_blocks = std::max(most_blocks, plans_[i].max_blocks());
+    plans[i].reserve(max_rows, n_heads / storage.shape.n_heads, storage.group);
+    most_blocks = std::max(most_blocks, plans[i].max_blocks());
     value_stride_ = std::max(value_stride_, value_stride_of(storage.shape.head_dim));
   }
   // A split block has at most kFanOut + 2 nodes for each share of the work.
@@ -64,7 +67,8 @@ void AttentionRunner::prepare(int max_rows, int n_heads, std::span<const LayerSt
 }
 
 void AttentionRunner::plan(const RowBatch& batch, int block_size) {
-  for (AttentionPlan& plan : plans_) plan.make(batch, block_size);
+  model_ = static_cast<size_t>(batch.model);
+  for (AttentionPlan& plan : plans_[model_]) plan.make(batch, block_size);
 }
 
 float* AttentionRunner::scratch_at(int worker) {
@@ -284,7 +288,7 @@ void AttentionRunner::run(const float* qkv, const AttentionLayer& layer, const K
   Pass pass{qkv, &layer, kv_layout(kv), nullptr, &out};
   pass.keys = kv.data.as<std::byte>() + layer.layer * pass.layout.layer_bytes;
   layer_group_ = static_cast<size_t>(layer.group);
-  plan_ = &plans_[static_cast<size_t>(layer.storage)];
+  plan_ = &plans_[model_][static_cast<size_t>(layer.storage)];
   const int64_t work = make_tasks(layer);
   // Tasks of the same kv head are consecutive, so that a task finds the keys of the previous one in
   // the cache.

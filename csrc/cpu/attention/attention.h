@@ -37,8 +37,9 @@ class AttentionRunner {
  public:
   AttentionRunner(const Kernels& kernels, ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
 
-  // Allocates memory for passes of at most max_rows rows, for layers with these KV storages.
-  void prepare(int max_rows, int n_heads, std::span<const LayerStorage> storages);
+  // Allocates memory for passes of a model: at most max_rows rows, for layers with these KV
+  // storages.
+  void prepare(int model, int max_rows, int n_heads, std::span<const LayerStorage> storages);
 
   // plan() and run() implement Backend::plan and Backend::attention. If rows are quantised, heads
   // consist of whole groups.
@@ -103,7 +104,8 @@ class AttentionRunner {
 
   const Kernels& kernels_;
   ThreadPool& pool_;
-  std::vector<AttentionPlan> plans_;  // (storages)
+  std::vector<std::vector<AttentionPlan>> plans_;  // (models, storages)
+  size_t model_ = 0;                               // of the planned pass
   const AttentionPlan* plan_ = nullptr;
   size_t layer_group_ = 0;  // of the current layer and of plan_
   int value_stride_ = 0;

@@ -169,21 +169,22 @@ size_t CudaBackend::gemm_scratch_for(int max_rows) const {
 // starts.
 size_t CudaBackend::memory_for_kv(size_t) { return device_->free_memory().free / 2; }
 
-AttentionLimits CudaBackend::attention_limits(const LayerStorage& storage) const {
+AttentionLimits CudaBackend::attention_limits(const PassShape& shape,
+                                              const LayerStorage& storage) const {
   const KvShape kv = storage.shape;
-  const AttentionKv stored{shape_.kv_dtype, kv.head_dim, shape_.block_size};
-  const int blocks_of_sequence = (shape_.n_positions + shape_.block_size - 1) / shape_.block_size;
+  const AttentionKv stored{shape.kv_dtype, kv.head_dim, shape.block_size};
+  const int blocks_of_sequence = (shape.n_positions + shape.block_size - 1) / shape.block_size;
   return {
-      .max_rows = shape_.max_rows,
-      .max_positions = shape_.n_positions,
-      .max_table_entries = std::min(shape_.max_rows, shape_.max_sequences) * blocks_of_sequence,
-      .block_size = shape_.block_size,
+      .max_rows = shape.max_rows,
+      .max_positions = shape.n_positions,
+      .max_table_entries = std::min(shape.max_rows, shape.max_sequences) * blocks_of_sequence,
+      .block_size = shape.block_size,
       .layer_group = storage.group,
-      .group = shape_.n_heads / kv.n_heads,
+      .group = shape.n_heads / kv.n_heads,
       .n_kv_heads = kv.n_heads,
       .head_dim = kv.head_dim,
       .widest_window = storage.window,
-      .causal = shape_.causal,
+      .causal = shape.causal,
       .large_tile = large_tile(attention_device_, stored),
       .n_resident_blocks = resident_blocks(attention_device_),
       .n_resident_large_blocks = resident_large_blocks(attention_device_, stored),
@@ -191,17 +192,21 @@ AttentionLimits CudaBackend::attention_limits(const LayerStorage& storage) const
 }
 
 void CudaBackend::prepare(const PassShape& shape) {
-  shape_ = shape;
+  ModelPasses& model = models_[static_cast<size_t>(shape.model)];
+  model.shape = shape;
+  const bool is_text = shape.model == 0;
   const auto max_rows = static_cast<size_t>(shape.max_rows);
+  const auto vocab = static_cast<size_t>(shape.vocab_size);
   PassLimits limits{.max_rows = max_rows,
                     .given_columns = static_cast<size_t>(shape.given_columns),
                     .max_state_rows = shape.has_states() ? max_rows : 0,
-                    .max_changes = kMostChanges + static_cast<size_t>(shape.vocab_size)};
+                    .max_changes = is_text ? kMostChanges + vocab : 0};
   size_t most_states = 0;  // counted in numbers
   size_t most_left = 0;
-  attention_plans_.clear();
+  model.attention_plans.clear();
   for (const LayerStorage& storage : shape.storages) {
-    const AttentionPlan& plan = attention_plans_.emplace_back(attention_limits(storage));
+    const AttentionPlan& plan =
+        model.attention_plans.emplace_back(attention_limits(shape, storage));
     limits.attention.push_back({.max_queries = plan.max_queries(),
                                 .max_small_items = plan.max_small_items(),
                                 .max_large_items = plan.max_large_items()});
@@ -212,18 +217,24 @@ void CudaBackend::prepare(const PassShape& shape) {
                                             static_cast<size_t>(storage.shape.n_heads) *
                                             static_cast<size_t>(storage.shape.head_dim + 2));
   }
-  attention_lists_.assign(attention_plans_.size(), 0);
-  pass_ = std::make_unique<PassMemory>(*device_, limits);
-  sampling_planner_ = std::make_unique<SamplingPlanner>(shape.vocab_size);
-  sampling_requests_.reserve(std::max(kMostSampledRows, kMostDecodeRows));
-  std::vector<int32_t> every_row(max_rows);
+  model.attention_lists.assign(model.attention_plans.size(), 0);
+  model.memory = std::make_unique<PassMemory>(*device_, limits);
+  // The passes of all models use this scratch memory, one after the other.
+  const auto grow = [this](Buffer& buffer, size_t bytes) {
+    if (bytes > buffer.bytes()) buffer = make_buffer(bytes);
+  };
+  std::vector<int32_t> every_row(std::max(max_rows, every_row_.bytes() / sizeof(int32_t)));
   std::iota(every_row.begin(), every_row.end(), 0);
   every_row_ = upload(std::as_bytes(std::span(every_row)));
-  gemm_scratch_ = make_buffer(gemm_scratch_for(shape.max_rows));
-  states_ = make_buffer(most_states * sizeof(float));
-  left_items_ = make_buffer(most_left * sizeof(int32_t));
-  scores_ =
-      make_buffer(size_t{kMostSampledRows} * static_cast<size_t>(shape.vocab_size) * sizeof(float));
+  grow(gemm_scratch_, gemm_scratch_for(shape.max_rows));
+  grow(states_, most_states * sizeof(float));
+  grow(left_items_, most_left * sizeof(int32_t));
+  if (!is_text) return;
+  model_ = &model;
+  pass_ = model.memory.get();
+  sampling_planner_ = std::make_unique<SamplingPlanner>(shape.vocab_size);
+  sampling_requests_.reserve(std::max(kMostSampledRows, kMostDecodeRows));
+  scores_ = make_buffer(size_t{kMostSampledRows} * vocab * sizeof(float));
   recurrent_.prepare(shape);
   graphs_ = std::make_unique<DecodeGraphs>(*device_, shape.max_rows, options_.graphs);
 }

@@ -5,6 +5,7 @@
 // pinned memory and copied at once.
 #pragma once
 
+#include <array>
 #include <exception>
 #include <memory>
 #include <span>
@@ -111,6 +112,14 @@ class CudaBackend final : public Backend {
     bool operator==(const Product&) const = default;
   };
 
+  // The passes of one model: the plans of attention for its KV storages, and the host data.
+  struct ModelPasses {
+    PassShape shape;
+    std::vector<AttentionPlan> attention_plans;  // (storages)
+    std::vector<uint8_t> attention_lists;        // (storages), for the planned pass
+    std::unique_ptr<PassMemory> memory;
+  };
+
   struct RowsAt {
     const float* numbers;
     int64_t stride;
@@ -129,7 +138,7 @@ class CudaBackend final : public Backend {
 
   Buffer upload(std::span<const std::byte> bytes);
   size_t gemm_scratch_for(int max_rows) const;
-  AttentionLimits attention_limits(const LayerStorage& storage) const;
+  AttentionLimits attention_limits(const PassShape& shape, const LayerStorage& storage) const;
   size_t plan_attention(const RowBatch& batch);
   void copy_given(std::span<const GivenRows> all);
   KvLayer kv_layer(const KvStorage& kv, int layer) const;
@@ -158,11 +167,10 @@ class CudaBackend final : public Backend {
   AttentionDevice attention_device_;
   CudaRecurrent recurrent_{*this};
   std::vector<Product> products_;  // the distinct products of all matrices
-  PassShape shape_;
 
-  std::vector<AttentionPlan> attention_plans_;  // (storages)
-  std::vector<uint8_t> attention_lists_;        // (storages), for the planned pass
-  std::unique_ptr<PassMemory> pass_;
+  std::array<ModelPasses, kMostModels> models_;  // indexed by PassShape::model
+  ModelPasses* model_ = &models_[0];             // of the planned pass
+  PassMemory* pass_ = nullptr;                   // that of model_
   std::unique_ptr<SamplingPlanner> sampling_planner_;
   Buffer every_row_;     // (max_rows) i32: 0, 1, 2 ...
   Buffer gemm_scratch_;  // sums of segments

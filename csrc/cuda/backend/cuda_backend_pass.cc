@@ -33,6 +33,8 @@ HeadNorm head_norm(const Norm* norm, int head_dim) {
 
 void CudaBackend::plan(const RowBatch& batch, const KvStorage&) {
   batch_ = batch;
+  model_ = &models_[static_cast<size_t>(batch.model)];
+  pass_ = model_->memory.get();
   n_rows_ = batch.n_rows;
   n_sampled_ = n_taken_ = 0;
   n_changes_ = 0;
@@ -55,13 +57,13 @@ void CudaBackend::plan(const RowBatch& batch, const KvStorage&) {
     pad(pass_->tokens), pad(pass_->positions), pad(pass_->logits_rows);
     recurrent_.plan(batch, is_decode_pass() ? padded : 0);
     pass_->upload_plan(plan_attention(batch));
-    pass_->upload_given(n_given_ * static_cast<size_t>(shape_.given_columns));
+    pass_->upload_given(n_given_ * static_cast<size_t>(model_->shape.given_columns));
   });
 }
 
 void CudaBackend::copy_given(std::span<const GivenRows> all) {
   n_given_ = 0;
-  const auto columns = static_cast<size_t>(shape_.given_columns);
+  const auto columns = static_cast<size_t>(model_->shape.given_columns);
   for (const GivenRows& given : all) {
     for (int r = 0; r < given.n_rows; ++r, ++n_given_) {
       pass_->given_rows.host[n_given_] = given.first_row + r;
@@ -76,10 +78,10 @@ void CudaBackend::copy_given(std::span<const GivenRows> all) {
 size_t CudaBackend::plan_attention(const RowBatch& batch) {
   const auto copy = [](const auto& from, const auto& to) { std::ranges::copy(from, to.host); };
   size_t n_tables = 0;
-  for (size_t i = 0; i < attention_plans_.size(); ++i) {
-    AttentionPlan& plan = attention_plans_[i];
+  for (size_t i = 0; i < model_->attention_plans.size(); ++i) {
+    AttentionPlan& plan = model_->attention_plans[i];
     plan.make(batch, static_cast<int>(n_tables));
-    attention_lists_[i] = plan.lists();
+    model_->attention_lists[i] = plan.lists();
     const AttentionMemory& memory = pass_->attention[i];
     *memory.counts.host = plan.counts();
     copy(plan.rows(), memory.rows);
@@ -114,7 +116,7 @@ void CudaBackend::give_rows(int first_column, int columns, Store store, Buffer& 
   attempt([&] {
     device_->launch(
         give_rows_launch(static_cast<int>(n_given_), {.values = pass_->given.device + first_column,
-                                                      .stride = shape_.given_columns,
+                                                      .stride = model_->shape.given_columns,
                                                       .rows = pass_->given_rows.device,
                                                       .columns = columns,
                                                       .x = x.as<float>(),
@@ -280,8 +282,8 @@ void CudaBackend::attention(const Buffer& qkv, const AttentionLayer& layer, cons
   attempt([&] {
     const auto storage = static_cast<size_t>(layer.storage);
     const AttentionMemory& planned = pass_->attention[storage];
-    const int64_t n_states = attention_plans_[storage].n_states();
-    const uint8_t lists = attention_lists_[storage];
+    const int64_t n_states = model_->attention_plans[storage].n_states();
+    const uint8_t lists = model_->attention_lists[storage];
     const int out_bf16 = activation_dtype(out.dtype) == DType::kBF16 ? 1 : 0;
     const float* const sinks = layer.sinks == nullptr ? nullptr : layer.sinks->values.as<float>();
     AttentionParams params{.qkv = qkv.as<float>(),
@@ -380,7 +382,7 @@ void CudaBackend::activate_rows(RowsAt gate, RowsAt up, int n_rows, Activation k
 void CudaBackend::scale_logits(Buffer& logits, int n_rows, float scale, float softcap) {
   attempt([&] {
     device_->launch(scale_logits_launch({.logits = logits.as<float>(),
-                                         .n = int64_t{n_rows} * shape_.vocab_size,
+                                         .n = int64_t{n_rows} * model_->shape.vocab_size,
                                          .scale = scale,
                                          .softcap = softcap}));
   });

@@ -44,7 +44,7 @@ void CudaBackend::run_pass(PassRows rows, std::span<Sample> samples,
 // allowed during a capture, and keeps the GPU busy while the graph is captured.
 void CudaBackend::run_decode_pass(FunctionRef<void(PassRows)> operations) {
   n_rows_ = graphs_->padded_rows(batch_.n_rows);
-  const DecodePass pass{.n_rows = n_rows_, .lists = attention_lists_};
+  const DecodePass pass{.n_rows = n_rows_, .lists = model_->attention_lists};
   if (graphs_->launch(pass)) return;
   const auto give_work = [&] {
     operations({.n_rows = n_rows_, .n_logits_rows = n_rows_});
@@ -87,7 +87,7 @@ void CudaBackend::sample_planned(const Buffer& logits, Rows rows) {
   const SamplingLaunches launches = sampling_launches(
       {.n_rows = rows.n, .n_changes = 1, .is_random = true, .wants_logprobs = true},
       {.logits = logits.as<float>(),
-       .vocab = shape_.vocab_size,
+       .vocab = model_->shape.vocab_size,
        .rows = pass_->sampling.device + first,
        .changes = pass_->changes.device,
        .scores = scores_.as<float>(),
@@ -102,7 +102,7 @@ void CudaBackend::plan_and_sample(const Buffer& logits, Rows rows) {
   int done = 0;
   while (done < rows.n) {
     const auto first = static_cast<size_t>(rows.first + done);
-    if (pass_->changes.capacity - n_changes_ < static_cast<size_t>(shape_.vocab_size)) {
+    if (pass_->changes.capacity - n_changes_ < static_cast<size_t>(model_->shape.vocab_size)) {
       device_->finish();
       take_samples();
       n_changes_ = 0;
@@ -118,9 +118,9 @@ void CudaBackend::plan_and_sample(const Buffer& logits, Rows rows) {
     const auto n_rows = static_cast<size_t>(planned.n_rows);
     pass_->upload_sampling(first, n_rows, n_changes_, planned.n_changes);
     const SamplingLaunches launches = sampling_launches(
-        planned, {.logits = logits.as<float>() +
-                            static_cast<size_t>(done) * static_cast<size_t>(shape_.vocab_size),
-                  .vocab = shape_.vocab_size,
+        planned, {.logits = logits.as<float>() + static_cast<size_t>(done) *
+                                                     static_cast<size_t>(model_->shape.vocab_size),
+                  .vocab = model_->shape.vocab_size,
                   .rows = pass_->sampling.device + first,
                   .changes = pass_->changes.device + n_changes_,
                   .scores = scores_.as<float>(),

@@ -14,7 +14,7 @@ void CudaRecurrent::prepare(const PassShape& shape) {
 }
 
 void CudaRecurrent::plan(const RowBatch& batch, int graph_rows) {
-  const PassShape& shape = backend_.shape_;
+  const PassShape& shape = backend_.model_->shape;
   if (!shape.has_states()) return;
   PassMemory& pass = *backend_.pass_;
   StateSequence* next = pass.state_sequences.host;
@@ -75,7 +75,7 @@ void CudaRecurrent::gated_delta_net(const Buffer& x, int n_rows, const GatedDelt
     const StateBlocks of_blocks =
         layer_states(states, layer.layer, gated_delta_net_state_size(sizes));
     const GatedDeltaNetScratchSizes parts =
-        gated_delta_net_scratch_sizes(backend_.shape_.max_rows, sizes);
+        gated_delta_net_scratch_sizes(backend_.model_->shape.max_rows, sizes);
     auto* const queries = scratch_.as<float>();
     const GatedDeltaNetScratch scratch{.queries = queries,
                                        .keys = queries + parts.queries,

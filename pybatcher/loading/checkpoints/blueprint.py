@@ -13,6 +13,7 @@ from .fields import shown
 from .limits import MAX_POSITIONS
 from .model_config import ModelConfig
 from .tensors import Tensor, TensorRule, gather
+from .vision_config import VisionConfig
 
 __all__ = ["EMBEDDING", "HEAD", "PER_LAYER_EMBEDDINGS", "TEXT_PREFIXES", "Blueprint"]
 
@@ -37,7 +38,11 @@ class Blueprint:
     prefix: the prefix of the checkpoint's tensor names ("transformer.") that some checkpoints of
         the family omit; "" if no checkpoint omits one.
     text_prefixes: pairs of prefixes, in the checkpoint and in the rules, of the text part of a
-        multimodal model, which alone is loaded; () for a model that has only text.
+        multimodal model; () for a model that has only text.
+    vision: the tower that computes embeddings of images; None: images are not supported.
+    vision_rules: one rule for each tensor of the tower.
+    vision_prefixes: pairs of prefixes, in the checkpoint and in `vision_rules`, of the tensors of
+        the tower.
     generates: False for an encoder and for a model without a head.
     rounds_embedding_scale: True if the scales of the token embedding and of the per-layer
         embeddings are rounded to the dtype of these.
@@ -50,6 +55,9 @@ class Blueprint:
     tied: bool
     prefix: str = ""
     text_prefixes: tuple[tuple[str, str], ...] = ()
+    vision: VisionConfig | None = None
+    vision_rules: tuple[TensorRule, ...] = ()
+    vision_prefixes: tuple[tuple[str, str], ...] = ()
     generates: bool = True
     rounds_embedding_scale: bool = False
     padding_token: int | None = None
@@ -60,6 +68,18 @@ class Blueprint:
         rules = tuple(rule for rule in self.rules if rule.name != HEAD)
         generates = self.generates and self.tied
         return replace(self, rules=self.rules if self.tied else rules, generates=generates)
+
+    def fitted_to(self, available: Mapping[str, Tensor]) -> Blueprint:
+        """Return the blueprint without the vision tower if no tensor of a tower is `available`."""
+        prefixes = tuple(prefix for prefix, _ in self.vision_prefixes)
+        has_tower = any(name.startswith(prefixes) for name in available)
+        return self if self.vision is None or has_tower else self.without_vision()
+
+    def without_vision(self) -> Blueprint:
+        """Return the blueprint of the text model alone, whose rows have one position each."""
+        ropes = tuple(replace(rope, axes=()) for rope in self.config.ropes)
+        config = replace(self.config, ropes=ropes, takes_images=False, deepstack_layers=0)
+        return replace(self, config=config, vision=None, vision_rules=())
 
     def bidirectional(self) -> Blueprint:
         """Return the blueprint of the same model with attention in both directions; it only embeds.
@@ -96,8 +116,10 @@ class Blueprint:
         embedding. Warns about parts of a multimodal model that are not loaded. Raises
         ModelFormatError if a tensor is missing or does not fit.
         """
+        tower: dict[str, Tensor] = {}
         if self.text_prefixes:
-            available = self._text_part(available, origin)
+            available, of_vision = self._parts(available, origin)
+            tower = gather(self.vision_rules, of_vision, origin, reads=reads)
         rules = self.rules
         if self.prefix and not any(rule.source in available for rule in rules):
             bare = tuple(self._without_prefix(rule) for rule in rules)
@@ -108,27 +130,38 @@ class Blueprint:
             tensors[EMBEDDING] = tensors.pop(HEAD)
         elif self.tied and head is not None and (not reads or _equal(head, embedding)):
             del tensors[HEAD]
-        return tensors
+        return {**tensors, **tower}
 
-    def _text_part(self, available: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
-        """Return the tensors of the text part by the rules' names; warn about the other parts."""
+    def _parts(
+        self, available: Mapping[str, Tensor], origin: str
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the tensors of the text model and of the tower, by the names of the rules.
+
+        Warns about the other parts.
+        """
         text: dict[str, Tensor] = {}
+        vision: dict[str, Tensor] = {}
         others: Counter[str] = Counter()
+        places = [(text, *pair) for pair in self.text_prefixes]
+        places += [(vision, *pair) for pair in self.vision_prefixes]
         for name, tensor in available.items():
-            for prefix, renamed in self.text_prefixes:
+            for part, prefix, renamed in places:
                 if name.startswith(prefix):
-                    text[renamed + name.removeprefix(prefix)] = tensor
+                    part[renamed + name.removeprefix(prefix)] = tensor
                     break
             else:
                 others[name.removeprefix("model.").split(".")[0]] += 1
         if others:
             parts = ", ".join(f"{part} ({count} tensors)" for part, count in others.items())
             warnings.warn(
-                f"{origin}: only the text part of the {self.config.architecture} is loaded; "
-                f"left out: {shown(parts)}",
+                f"{origin}: only {self._loaded_parts()} of the {self.config.architecture} is "
+                f"loaded; left out: {shown(parts)}",
                 stacklevel=4,
             )
-        return text
+        return text, vision
+
+    def _loaded_parts(self) -> str:
+        return "the text part" if self.vision is None else "the part for text and images"
 
     def _without_prefix(self, rule: TensorRule) -> TensorRule:
         return replace(

@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 __all__ = [
     "MAX_CONV_SIZE",
     "MAX_EXPERTS",
+    "MAX_GROUP",
     "MAX_HEADS",
     "MAX_HEAD_DIM",
     "MAX_LAYERS",
@@ -34,6 +35,8 @@ MAX_POSITIONS = 2**30
 MAX_CONV_SIZE = 64
 MAX_EXPERTS = 4096
 """The maximum number of experts of a layer."""
+MAX_GROUP = 2**10
+"""The maximum number of patches that become one row of the text model."""
 
 
 class Range(NamedTuple):

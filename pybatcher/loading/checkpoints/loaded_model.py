@@ -13,6 +13,7 @@ from ...params.embedding_defaults import EmbeddingDefaults
 from .model_config import ModelConfig
 from .model_files import ModelFiles
 from .tensors import Tensor
+from .vision_config import VisionConfig
 
 __all__ = ["LoadedModel", "TokenizerParts"]
 
@@ -64,6 +65,9 @@ class LoadedModel:
         case it also has router_norm, experts_norm, mlp_out_norm, experts_out_norm .weight
         (hidden,) and expert_scales.weight (experts,)
         final_norm .weight .bias (hidden,) · head.weight (vocab, hidden)
+        Those of a vision tower begin with "tower.": patch .weight .bias (hidden, patch_size) ·
+        positions.weight (positions, hidden) · layers.{i}.* · pre_norm, final_norm ·
+        projector.norm_before, norm_after, linears.{j} .weight .bias · deepstack.{d}.*
     dtype: the dtype of the token embedding, "f32" | "f16" | "bf16"; other tensors may differ. For
         a GGUF file it is the dtype of most matrices, which may also be a format in ENGINE_BLOCKS;
         for a checkpoint of quantised weights it is the dtype nearest to most of these.
@@ -74,6 +78,7 @@ class LoadedModel:
     files: the files that were read; None for a module in memory.
     embedding: the defaults for embedding texts.
     generates: False for an encoder and for a model without a head, which only embed.
+    vision: the vision tower; None: the model takes no images.
     """
 
     config: ModelConfig
@@ -87,3 +92,4 @@ class LoadedModel:
     files: ModelFiles | None = None
     embedding: EmbeddingDefaults = field(default_factory=EmbeddingDefaults)
     generates: bool = True
+    vision: VisionConfig | None = None

@@ -21,6 +21,7 @@ from .limits import MAX_POSITIONS, NonNegative, Positive, Range
 
 __all__ = [
     "Rope",
+    "multimodal_axes",
     "read_original_positions",
     "read_proportional_rope",
     "read_rope",
@@ -169,6 +170,39 @@ def read_rotary_dim(fields: Fields, head_dim: int) -> int:
     if rotary_dim < 2 or rotary_dim % 2:
         raise owner.error("partial_rotary_factor", f"an even part of head_dim, {head_dim}")
     return rotary_dim
+
+
+def multimodal_axes(
+    scaling: Fields, head_dim: int, default: tuple[int, int, int], *, interleaved: bool
+) -> tuple[int, ...]:
+    """Return `Rope.axes` of a text model whose rows have a time, a row and a column.
+
+    `mrope_section` of `scaling` has the number of frequencies of each axis. They are neighbours, or
+    interleaved: every third frequency, beginning with the second and the third one, is of the row
+    and of the column, as far as these have so many; the other ones are of the time.
+
+    Raises ModelFormatError.
+    """
+    name = "mrope_section"
+    found = scaling.get(name)
+    section = list(default) if found is None else found
+    is_list = isinstance(section, list) and len(section) == len(default)
+    half = head_dim // 2
+    if not is_list or any(type(n) is not int or not 0 <= n <= half for n in section):
+        raise scaling.error(name, f"a list of 3 whole numbers from 0 to {half}")
+    axes = [0] * half
+    if interleaved:
+        for axis in (1, 2):
+            for i in range(axis, min(3 * section[axis], half), 3):
+                axes[i] = axis
+    else:
+        if sum(section) != half:
+            raise scaling.error(name, f"a list whose sum is {half}")
+        first = section[0]
+        for axis in (1, 2):
+            axes[first : first + section[axis]] = [axis] * section[axis]
+            first += section[axis]
+    return tuple(axes)
 
 
 def rotary_order(head_dim: int, rotary_dim: int, *, interleaved: bool = False) -> tuple[int, ...]:

@@ -80,6 +80,8 @@ class TensorRule:
         all heads; such a tensor is copied. () = the order does not change.
     head_rows: the rows of a head in the checkpoint; 0: as many as `head_order` has.
     squeezed: True if the checkpoint's second axis, which has one element, is removed.
+    flattened: True if the axes after the first one are joined, as of a convolution that embeds
+        patches.
     value: the element of a tensor of shape (1,) that the checkpoint has in its metadata, under the
         key `source`; None: the checkpoint has a tensor `source`.
     """
@@ -99,6 +101,7 @@ class TensorRule:
     head_order: tuple[int, ...] = ()
     head_rows: int = 0
     squeezed: bool = False
+    flattened: bool = False
     value: float | None = None
 
     def among(self, available: Container[str]) -> TensorRule:
@@ -170,6 +173,7 @@ def _part(rule: TensorRule, array: NDArray[Any]) -> NDArray[Any]:
     """Return the rule's matrix and rows of a tensor's array."""
     array = array if rule.index is None else array[rule.index]
     array = array[:, 0] if rule.squeezed else np.atleast_1d(array)
+    array = array.reshape(len(array), -1) if rule.flattened else array
     array = array.T if rule.transposed else array
     if rule.rows is None:
         return array

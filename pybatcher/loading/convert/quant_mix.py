@@ -49,12 +49,13 @@ def mixture_dtypes(
     """Return the dtype of each matrix that is quantised, by name.
 
     A matrix whose rows are not whole super-blocks gets ENGINE_DTYPE. Routers, learned positions,
-    and gates and convolutions of recurrent layers are not quantised. The head has more bits, and
-    so have the value and down projections of half the layers.
+    gates and convolutions of recurrent layers, and vision towers are not quantised. The head has
+    more bits, and so have the value and down projections of half the layers.
     """
     dtypes = {}
     for name, tensor in tensors.items():
-        is_plain = name == "position_embedding" or name.endswith(_PLAIN)
+        is_plain = name == "position_embedding" or name.startswith("tower.")
+        is_plain = is_plain or name.endswith(_PLAIN)
         if len(tensor.shape) == 2 and not is_plain:
             dtypes[name] = _dtype_of(name, mixture, config, is_tied=HEAD not in tensors)
             if tensor.shape[1] % _WIDTH:

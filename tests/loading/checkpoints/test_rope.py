@@ -16,6 +16,7 @@ from pybatcher.errors import ModelFormatError
 from pybatcher.loading.checkpoints.fields import Fields
 from pybatcher.loading.checkpoints.rope import (
     Rope,
+    multimodal_axes,
     read_proportional_rope,
     read_rope,
     read_rotary_dim,
@@ -122,6 +123,24 @@ def test_the_part_of_a_head_that_turns() -> None:
     assert read_rotary_dim(Fields({"partial_rotary_factor": 0.75}, "config.json"), 16) == 12
     scaling = {"rope_scaling": {"partial_rotary_factor": 0.5}, "partial_rotary_factor": 0.75}
     assert read_rotary_dim(Fields(scaling, "config.json"), 16) == 8
+
+
+def test_axes_of_rows_with_three_positions() -> None:
+    """transformers: chunks in Qwen2.5-VL; interleaved, time first, in Qwen3-VL."""
+
+    def axes(section: Any, head_dim: int, *, interleaved: bool) -> str:
+        fields = Fields({"mrope_section": section}, "config.json")
+        found = multimodal_axes(fields, head_dim, (4, 2, 2), interleaved=interleaved)
+        return "".join(map(str, found))
+
+    assert axes([2, 3, 3], 16, interleaved=False) == "00111222"
+    assert axes([2, 3, 3], 16, interleaved=True) == "01201201"
+    assert axes(None, 16, interleaved=True) == "01201200"
+    assert axes([11, 11, 10], 64, interleaved=True) == "012" * 10 + "01"
+    with pytest.raises(
+        ModelFormatError, match=r"mrope_section is .*; expected a list whose sum is"
+    ):
+        axes([2, 3, 2], 16, interleaved=False)
 
 
 def test_both_spellings_say_the_same() -> None:

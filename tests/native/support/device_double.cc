@@ -160,7 +160,7 @@ KvStorage DeviceDouble::make_kv(int n_blocks, int block_size, int n_layers, int 
 }
 
 void DeviceDouble::prepare(const PassShape& shape) {
-  shape_ = shape;
+  shapes_[static_cast<size_t>(shape.model)] = shape;
   inner_->prepare(shape);
 }
 
@@ -168,9 +168,10 @@ void DeviceDouble::prepare(const PassShape& shape) {
 
 void DeviceDouble::plan(const RowBatch& batch, const KvStorage& kv) {
   const Operation operation(*this);
+  shape_ = shapes_[static_cast<size_t>(batch.model)];
   if (batch.n_rows > shape_.max_rows) problem_ = "more rows than prepare() was told of";
   for (const SequenceRows& rows : batch.sequences) {
-    if (rows.first_position + rows.n_rows > shape_.n_positions) {
+    if (rows.end_position() > shape_.n_positions) {
       problem_ = "a position beyond those that prepare() was told of";
     }
   }

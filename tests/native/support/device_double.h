@@ -8,6 +8,7 @@
 //   - a pass greater than prepare() was told of is an error.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -121,7 +122,8 @@ class DeviceDouble : public Backend {
 
   std::unique_ptr<Backend> inner_;
   std::shared_ptr<ClosedPages> pages_;
-  PassShape shape_;
+  std::array<PassShape, kMostModels> shapes_;
+  PassShape shape_;  // of the planned pass
   std::vector<SampleRequest> requests_;
   std::vector<Sample> samples_;
   std::vector<std::byte> downloaded_;

@@ -352,8 +352,13 @@ void NaiveBackend::attend(const float* q, const SequenceRows& rows, int position
   const int kv_head = head / (layer.n_heads / layer.n_kv_heads);
   const int window = layer.sliding_window;
   const int first = window > 0 ? std::max(0, position - window + 1) : 0;
+  int last = position;
+  if (!layer.causal) {
+    last = rows.end_position() - 1;
+    if (window > 0) last = std::min(last, position + window - 1);
+  }
   std::vector<double> scores;
-  for (int p = first; p <= position; ++p) {
+  for (int p = first; p <= last; ++p) {
     const float* k = at(kv, layer.layer, rows.block_tables[size_t(layer.group)], p, kv_head, 0);
     double score = 0.0;
     for (int c = 0; c < dim; ++c) score += double{q[c]} * double{k[c]};
@@ -367,7 +372,7 @@ void NaiveBackend::attend(const float* q, const SequenceRows& rows, int position
   if (layer.sinks != nullptr) total += std::exp(layer.sinks->values.as<float>()[head] - largest);
   for (int c = 0; c < dim; ++c) {
     double sum = 0.0;
-    for (int p = first; p <= position; ++p) {
+    for (int p = first; p <= last; ++p) {
       sum += scores[size_t(p - first)] / total *
              at(kv, layer.layer, rows.block_tables[size_t(layer.group)], p, kv_head, 1)[c];
     }

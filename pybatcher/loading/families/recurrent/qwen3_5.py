@@ -3,9 +3,8 @@
 In the mixtures of experts (35B-A3B) every layer has experts and a shared expert.
 
 Norms multiply by 1 + weight, except for the head norms of gated delta nets. The query projection
-has, for each head, its query and then its gate. A part of each head is rotated. A model with images
-contains a text model, the only part that is read: without images, its three position indices are
-equal.
+has, for each head, its query and then its gate. A part of each head is rotated, by three positions
+in a model that takes images, which contains the text model and a vision tower.
 """
 
 from __future__ import annotations
@@ -38,6 +37,7 @@ from ...parts.gguf_experts import SHARED_EXPERT_NAMES, GgufExperts
 from ...parts.gguf_keys import ArchitectureKeys
 from ...parts.gguf_llama import ROTARY_DIM, gguf_blueprint, read_gguf_config
 from ...parts.gguf_names import gguf_name
+from ...parts.qwen_vision import with_qwen_vision
 
 _MOE = "qwen3_5_moe_text"
 _DEFAULTS: dict[str, Any] = {
@@ -60,6 +60,7 @@ _DEFAULTS_OF_MOE: dict[str, Any] = {
 }
 _KINDS = ("full_attention", "linear_attention")
 _NAMES_OF_MOE = llama_like.NAMES._replace(intermediate_size="shared_expert_intermediate_size")
+_SECTION = (11, 11, 10)
 _PERIOD = 4
 """The default period of attention layers."""
 
@@ -119,7 +120,7 @@ def _read(fields: Fields) -> Blueprint:
 
 
 def _read_multimodal(fields: Fields) -> Blueprint:
-    """Return the blueprint of the text part of a qwen3_5 or qwen3_5_moe config.json.
+    """Return the blueprint of a qwen3_5 or qwen3_5_moe config.json, which has a vision tower.
 
     Raises ModelFormatError.
     """
@@ -128,7 +129,8 @@ def _read_multimodal(fields: Fields) -> Blueprint:
         {"model_type": kind, "tie_word_embeddings": fields.get("tie_word_embeddings")}
     )
     text.refuse_unless("model_type", kind)
-    return replace(_read(text), text_prefixes=TEXT_PREFIXES)
+    blueprint = replace(_read(text), text_prefixes=TEXT_PREFIXES)
+    return with_qwen_vision(blueprint, fields, _SECTION)
 
 
 def _with_gated_delta_net(config: ModelConfig, gated_delta_net: GatedDeltaNetConfig) -> ModelConfig:

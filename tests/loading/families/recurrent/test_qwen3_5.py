@@ -118,6 +118,24 @@ def test_a_model_with_images_has_its_text_model_inside() -> None:
     assert blueprint.tied
     assert blueprint.text_prefixes
     assert blueprint.config == read().config
+    assert blueprint.vision is None  # without vision_config
+
+
+def test_a_model_with_images_has_a_tower() -> None:
+    vision = {"depth": 2, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2}
+    fields = {
+        "model_type": "qwen3_5",
+        "architectures": ["Qwen3_5ForConditionalGeneration"],
+        "text_config": {k: v for k, v in BASE.items() if k != "architectures"},
+        "vision_config": {**vision, "out_hidden_size": 48},
+    }
+    blueprint = read_blueprint(Fields(fields, "config.json"))
+    assert blueprint.vision is not None
+    assert blueprint.vision.width == 48
+    assert blueprint.vision.deepstack == ()
+    (rope,) = blueprint.config.ropes
+    assert rope.axes == (0, 1, *(0,) * 6)  # 2 of 8 pairs are rotated
+    assert blueprint.without_vision().config == read().config
 
 
 @pytest.mark.parametrize(
