@@ -80,6 +80,14 @@ class Engine(_core.Engine):
     The rules for threads, errors and `close` are those of the base class.
     """
 
+    tower_layers: int = 0
+    """Layers of the vision tower; 0: there is none."""
+    tower_row_cost: float = 0.0
+    """Work of a patch in a layer of the tower, beside that of a token in all layers of the model.
+
+    It counts the multiply-adds of matrices.
+    """
+
     _step_masks: StepMasks | None = None
     _masks: _core.TokenMasks | None = None
     _orders: Sequence[NDArray[np.int32] | None] = ()  # of the rows of the tiles in the tower
@@ -126,7 +134,7 @@ class Engine(_core.Engine):
             overcommit=overcommit,
             vision=vision,
         )
-        return cls.from_loaded(open_guarded(path, progress), config, progress)
+        return cls.from_loaded(open_guarded(path, progress, vision=vision), config, progress)
 
     @classmethod
     def from_loaded(
@@ -149,6 +157,7 @@ class Engine(_core.Engine):
         Raises ModelFormatError, and EngineError if memory is short, before weights are read. Warns
         if the weights cache cannot be used.
         """
+        model = model if config.vision else model.without_vision()
         arguments = _arguments(model, config, n_prefixes, *_prepared(model, config))
         origin = str(model.path or model.name)
         try:
@@ -163,6 +172,11 @@ class Engine(_core.Engine):
             )
         except ModelFormatError as error:
             raise ModelFormatError(f"{origin}: {error}") from error
+        if model.vision is not None:
+            layers = model.vision.layers
+            engine.tower_layers = layers.n_layers
+            of_layer = layers.products_per_row / layers.n_layers
+            engine.tower_row_cost = of_layer / model.config.products_per_row
         if engine.description()["device"] == "cuda":
             gpu = cls.cuda_info().devices[0]
             if gpu.compute_capability not in _CHECKED:
@@ -185,6 +199,7 @@ class Engine(_core.Engine):
         Reads no weights. The further fields are those of `plan`. Raises ModelFormatError,
         ConfigError, and EngineError for a GPU that cannot be used.
         """
+        model = model if config.vision else model.without_vision()
         dtype, tensors, native = _prepared(model, config)
         arguments = _arguments(model, config, n_prefixes, dtype, tensors, native)
         sizes: Counter[str] = Counter()
@@ -354,21 +369,29 @@ class Engine(_core.Engine):
         return _with_grammars(result, jobs)
 
 
-def _tower_input(tile: Tile) -> tuple[NDArray[Any], ...]:
-    return (
-        tile.patches,
-        tile.coordinates,
-        tile.table_index,
-        tile.table_weight,
-        tile.windows,
-    )
+_TowerInput = tuple[
+    NDArray[np.float32],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.float32],
+    NDArray[np.int32],
+]
+
+
+def _tower_input(tile: Tile) -> _TowerInput:
+    """Return an argument of `tower_begin`."""
+    arrays = (tile.coordinates, tile.table_index, tile.table_weight, tile.windows)
+    return (tile.patches, *arrays)
 
 
 def open_guarded(
-    path: str | os.PathLike[str] | None = None, progress: Progress | None = None
+    path: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    *,
+    vision: bool = True,
 ) -> LoadedModel:
     """Open a model as `open_model` does; a file that is truncated while it is read is an error."""
-    return open_model(path, progress, _core.MappedFiles)
+    return open_model(path, progress, _core.MappedFiles, vision=vision)
 
 
 def _checking(model: LoadedModel, progress: Progress | None) -> Progress | None:

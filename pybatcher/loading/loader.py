@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..errors import ModelFormatError
+from ..images import read_processor
 from ..models.hub import find_model, matching, name_of
 from .checkpoints.blueprint import EMBEDDING
 from .checkpoints.file_kinds import other_directory, other_file
-from .checkpoints.json_file import read_fields
+from .checkpoints.json_file import read_fields, read_optional
 from .checkpoints.loaded_model import LoadedModel
 from .checkpoints.model_files import Guard, ModelFiles, reading
 from .checkpoints.tensors import Tensor
@@ -137,6 +138,11 @@ def _open(directory: Path, files: ModelFiles, reads: bool, vision: bool) -> Load
         embedding=embedding,
         generates=blueprint.generates,
         vision=blueprint.vision,
+        image_processor=None
+        if blueprint.vision is None
+        else read_processor(
+            fields.text("model_type"), fields, lambda name: read_optional(directory / name)
+        ),
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from tokenizers import Tokenizer as TokenizerBackend
 
 from ..errors import ModelFormatError
+from ..images import ImageProcessor, read_processor
 from ..params.embedding_defaults import EmbeddingDefaults
 from .checkpoints.blueprint import EMBEDDING
 from .checkpoints.fields import Fields
@@ -26,7 +27,8 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
     module: an instance of a class that `families` lists (LlamaForCausalLM, Gemma3ForCausalLM, ...),
         with its parameters in CPU memory as float32, float16 or bfloat16. The result's matrices
         are views of the parameters: a training step after this call changes their values.
-    tokenizer: a transformers tokenizer or a `tokenizers.Tokenizer`, which is copied; None: prompts
+    tokenizer: a transformers tokenizer or a `tokenizers.Tokenizer`, which is copied; or, for a
+        model that takes images, a processor of transformers, which has a tokenizer. None: prompts
         are token ids.
 
     Raises ModelFormatError for another class, or a parameter that cannot be used.
@@ -48,6 +50,10 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
         **{key: _view(value, f"{name}: parameter {key}") for key, value in parameters.items()},
         **{key: _view(value, f"{name}: buffer {key}") for key, value in buffers.items()},
     }
+    processor = None
+    if hasattr(tokenizer, "image_processor"):
+        processor = _image_processor(tokenizer, fields) if blueprint.vision is not None else None
+        tokenizer = tokenizer.tokenizer
     tensors = blueprint.fill(available, name)
     generation = getattr(module, "generation_config", None)
     settings = {} if generation is None else generation.to_dict()
@@ -61,6 +67,24 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
         embedding=EmbeddingDefaults.of_model(blueprint.config.causal, blueprint.padding_token),
         generates=blueprint.generates,
         vision=blueprint.vision,
+        image_processor=processor,
+    )
+
+
+def _image_processor(processor: Any, config: Fields) -> ImageProcessor | None:
+    """Return the image processor of a transformers processor. Raises ModelFormatError."""
+    tokenizer = processor.tokenizer
+    values = {
+        "processor_config.json": {
+            **processor.to_dict(),
+            "image_processor": processor.image_processor.to_dict(),
+        },
+        "tokenizer_config.json": {
+            name: value for name, value in tokenizer.init_kwargs.items() if isinstance(value, str)
+        },
+    }
+    return read_processor(
+        config.text("model_type"), config, lambda name: Fields(values.get(name, {}), name)
     )
 
 

@@ -127,7 +127,8 @@ def open_checkpoint(
     """Open a directory or a GGUF file; None: the shipped model. Raises ModelFormatError."""
     from ..engine import open_guarded
 
-    return _from_loaded(open_guarded(path), config, n_prefixes, progress)
+    model = open_guarded(path, vision=config.vision)
+    return _from_loaded(model, config, n_prefixes, progress)
 
 
 class CheckpointOpener:

@@ -77,9 +77,7 @@ class Blueprint:
 
     def without_vision(self) -> Blueprint:
         """Return the blueprint of the text model alone, whose rows have one position each."""
-        ropes = tuple(replace(rope, axes=()) for rope in self.config.ropes)
-        config = replace(self.config, ropes=ropes, takes_images=False, deepstack_layers=0)
-        return replace(self, config=config, vision=None, vision_rules=())
+        return replace(self, config=self.config.without_images(), vision=None, vision_rules=())
 
     def bidirectional(self) -> Blueprint:
         """Return the blueprint of the same model with attention in both directions; it only embeds.

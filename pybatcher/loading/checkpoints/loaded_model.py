@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenizers import Tokenizer as TokenizerBackend
 
+from ...images import ImageProcessor
 from ...params.embedding_defaults import EmbeddingDefaults
 from .model_config import ModelConfig
 from .model_files import ModelFiles
@@ -79,6 +80,7 @@ class LoadedModel:
     embedding: the defaults for embedding texts.
     generates: False for an encoder and for a model without a head, which only embed.
     vision: the vision tower; None: the model takes no images.
+    image_processor: prepares images for the tower.
     """
 
     config: ModelConfig
@@ -93,3 +95,14 @@ class LoadedModel:
     embedding: EmbeddingDefaults = field(default_factory=EmbeddingDefaults)
     generates: bool = True
     vision: VisionConfig | None = None
+    image_processor: ImageProcessor | None = None
+
+    def without_vision(self) -> LoadedModel:
+        """Return the text model alone, which takes no images."""
+        if self.vision is None:
+            return self
+        tensors = {
+            name: tensor for name, tensor in self.tensors.items() if not name.startswith("tower.")
+        }
+        config = self.config.without_images()
+        return replace(self, config=config, tensors=tensors, vision=None, image_processor=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from .gated_delta_net import GatedDeltaNetConfig
@@ -107,6 +107,29 @@ class ModelConfig:
         """For each layer, True if it is recurrent."""
         kind = self.gated_delta_net or self.short_conv
         return (False,) * self.n_layers if kind is None else kind.in_layer
+
+    @property
+    def products_per_row(self) -> int:
+        """Multiply-adds of a row in the matrices of all layers."""
+        hidden, moe = self.hidden_size, self.moe
+        total = 0
+        for layer, is_recurrent in enumerate(self.recurrent_layers):
+            shape = self.shape(layer)
+            heads = self.n_heads + shape.n_kv_heads
+            width = shape.intermediate_size
+            if is_recurrent and self.gated_delta_net is not None:
+                heads = 0
+                total += hidden * (2 * self.gated_delta_net.n_channels)
+            if moe is not None and moe.in_layer[layer]:
+                width *= moe.beside_mlp or moe.shared_expert
+                width += moe.n_experts_per_row * moe.intermediate_size
+            total += 2 * hidden * heads * shape.head_dim + (2 + self.gated_mlp) * hidden * width
+        return total
+
+    def without_images(self) -> ModelConfig:
+        """Return the configuration of the text model alone, whose rows have one position each."""
+        ropes = tuple(replace(rope, axes=()) for rope in self.ropes)
+        return replace(self, ropes=ropes, takes_images=False, deepstack_layers=0)
 
     def shape(self, layer: int) -> LayerShape:
         """Return the shape of a layer."""
