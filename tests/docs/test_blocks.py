@@ -30,6 +30,7 @@ import pybatcher
 from pybatcher.models import tiny_path
 from pybatcher.sidecar.front.serve_config import read_config
 from pybatcher.testing.checkpoints import make_checkpoint
+from tests.support.vision_checkpoints import make_vision_checkpoint, picture
 
 PAGES = ["README.md", "CONTRIBUTING.md", "examples/README.md"]
 FILES = [*(ROOT / page for page in PAGES), *sorted((ROOT / "docs").glob("*.md"))]
@@ -50,6 +51,7 @@ SERVED: dict[str, Callable[[], Any]] = {  # started before the block and closed 
     "client": pybatcher.Client,  # of a sidecar at its default socket
 }
 ENCODER = "path/to/encoder"
+VISION_MODEL = "path/to/vision-model"
 MODELS = ["path/to/model", "path/to/another"]  # folders; both are the model that ships inside
 
 
@@ -103,6 +105,9 @@ def marks(block: Block) -> list[pytest.MarkDecorator]:
 def test_a_block(block: Block, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     if ENCODER in block.text:
         make_checkpoint(folder / ENCODER, "bert")
+    if VISION_MODEL in block.text:
+        make_vision_checkpoint(folder / VISION_MODEL, "qwen3_vl")
+        picture(60, 80).save(folder / "cat.jpg")
     if block.language == "python":
         run_python(block)
     elif block.language == "sh":
