@@ -310,12 +310,15 @@ def usage_chunk(usage: Usage, head: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def usage_body(usage: Usage) -> dict[str, Any]:
-    """Return the token counts of a request."""
+    """Return the token counts of a request; those of images only if it has any."""
+    details = {"cached_tokens": usage.cached_tokens}
+    if usage.image_tokens:
+        details["image_tokens"] = usage.image_tokens
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "prompt_tokens_details": details,
     }
 
 

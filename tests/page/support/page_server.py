@@ -79,10 +79,12 @@ def page_served(
     below: str = "",
     names: Sequence[str] = ("m",),
     api_keys: Sequence[str] | None = None,
+    takes_images: bool = False,
 ) -> Iterator[str]:
     """Serve the page, and chats by the script, if there is one; gives its URL.
 
     below: the path of the whole application. names: of its models, all of them fakes.
+    takes_images: whether the list of models says so of each.
     """
     found: list[str] = []
     began = threading.Event()
@@ -94,7 +96,11 @@ def page_served(
         stop.append(lambda: loop.call_soon_threadsafe(ended.set))
         async with fake_batcher() as batcher:
             app = application(dict.fromkeys(names, batcher), api_keys=api_keys)
-            routes: list[Any] = [Mount(below, app)]
+            routes: list[Any] = []
+            if takes_images:
+                told = {"data": [{"id": name, "takes_images": True} for name in names]}
+                routes.append(Route(f"{below}/v1/models", lambda _: JSONResponse(told)))
+            routes.append(Mount(below, app))
             if script is not None:
                 path = f"{below}/v1/chat/completions"
                 routes.insert(0, Route(path, script.respond, methods=["POST"]))

@@ -3,6 +3,7 @@
 import { Conversation, hasCaughtUp, newAnswer, newChoice, take } from "./conversation.js";
 import { $, action, h, show, tell } from "./dom.js";
 import { opened, saveJson, saveMarkdown } from "./files.js";
+import { Images } from "./images.js";
 import { ask, events, said } from "./stream.js";
 import { AnswerView } from "./answer.js";
 import { QuestionView } from "./question.js";
@@ -21,6 +22,7 @@ export class Chat {
     this.refused = refused;
     this.log = $("log");
     this.message = $("message");
+    this.images = new Images((text) => tell($("problem"), text), () => this.#focus());
     this.conversation = new Conversation();
     this.#listen();
     this.#render();
@@ -67,12 +69,13 @@ export class Chat {
 
   #send() {
     const text = this.message.value.trim();
-    if (text === "" || this.#running !== null) return;
+    if ((text === "" && this.images.isEmpty) || this.#running !== null) return;
     const request = this.#request();
     if (request === null) return;
+    const images = this.images.take();
     this.message.value = "";
     this.#fit();
-    this.conversation.add({ role: "user", text });
+    this.conversation.add({ role: "user", text, images });
     this.#answer(request);
   }
 
@@ -93,7 +96,7 @@ export class Chat {
     const request = this.#request();
     if (request === null) return;
     this.conversation.cutAt(question);
-    this.conversation.add({ role: "user", text });
+    this.conversation.add({ role: "user", text, images: question.images ?? [] });
     this.#answer(request);
   }
 
@@ -114,6 +117,7 @@ export class Chat {
   #clear() {
     this.#stop();
     this.conversation.clear();
+    this.images.clear();
     this.#render();
     this.message.focus();
   }

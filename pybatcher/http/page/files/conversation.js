@@ -1,6 +1,7 @@
 // A conversation: questions and answers, stored until the tab is closed.
 //
-// messages: {role: "user", text}, or {role: "assistant", request, choices, chosen, state, ...}.
+// messages: {role: "user", text, images}, or {role: "assistant", request, choices, chosen, state, ...}.
+//   images: data URIs. lost: the number of images that were too large to be stored.
 //   request: the request body without its messages. It always has a seed, so that the same
 //     request gives the same answer again, which is how a cut answer is continued.
 //   choices: the n answers: {text, reasoning, calls, tokens, reason}.
@@ -57,7 +58,7 @@ export class Conversation {
     const messages = system ? [{ role: "system", content: system }] : [];
     for (const message of this.messages) {
       if (message === answer) break;
-      if (message.role === "user") messages.push({ role: "user", content: message.text });
+      if (message.role === "user") messages.push({ role: "user", content: content(message) });
       else messages.push(...sent(message));
     }
     return messages;
@@ -68,8 +69,16 @@ export class Conversation {
     this.#timer = null;
     if (this.isEmpty) return keep(CONVERSATION, null);
     if (keep(CONVERSATION, this.messages)) return true;
-    return keep(CONVERSATION, this.messages.map(withoutTokens)); // tokens take most of the space
+    const lighter = this.messages.map(withoutTokens); // tokens take most of the space of a text
+    return keep(CONVERSATION, lighter) || keep(CONVERSATION, lighter.map(withoutImages));
   }
+}
+
+// Returns the content of a question: its text, or its images and its text as parts.
+function content({ text, images = [] }) {
+  if (images.length === 0) return text;
+  const parts = images.map((url) => ({ type: "image_url", image_url: { url } }));
+  return text === "" ? parts : [...parts, { type: "text", text }];
 }
 
 // Returns an answer as messages: itself, and the results of its tools.
@@ -95,6 +104,11 @@ function withoutTokens(message) {
   if (message.role === "user") return message;
   const choices = message.choices.map((choice) => ({ ...choice, tokens: [] }));
   return { ...message, choices };
+}
+
+function withoutImages(message) {
+  const { images = [], lost = 0 } = message;
+  return images.length === 0 ? message : { ...message, images: [], lost: lost + images.length };
 }
 
 export function newAnswer(request) {

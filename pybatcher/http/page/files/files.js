@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import { newChoice } from "./conversation.js";
+import { isImage } from "./images.js";
 
 const FORMAT = "pybatcher conversation";
 const VERSION = 1;
@@ -15,8 +16,13 @@ export function saveJson(messages) {
 
 export function saveMarkdown(messages) {
   const parts = messages.map((message) =>
-    message.role === "user" ? `## You\n\n${message.text}` : `## The model\n\n${written(message)}`);
+    message.role === "user" ? `## You\n\n${asked(message)}` : `## The model\n\n${written(message)}`);
   download(parts.join("\n\n") + "\n", "md", "text/markdown");
+}
+
+function asked({ text, images = [] }) {
+  const pictures = images.map((url, i) => `![Image ${i + 1}](${url})`);
+  return [...pictures, text].filter(Boolean).join("\n\n");
 }
 
 function written({ choices, chosen }) {
@@ -56,7 +62,9 @@ export async function opened(file) {
 
 // Returns a message with the fields of a conversation's messages, each of its type.
 function checked(message, number) {
-  if (message?.role === "user") return { role: "user", text: String(message.text ?? "") };
+  if (message?.role === "user") {
+    return { role: "user", text: String(message.text ?? ""), images: list(message.images).filter(isImage) };
+  }
   const isAnswer = message?.role === "assistant" && isObject(message.request) && Array.isArray(message.choices);
   if (!isAnswer || message.choices.length === 0) throw new Error(`message ${number + 1} of the file is not known here`);
   const choices = message.choices.map(checkedChoice);

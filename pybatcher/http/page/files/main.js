@@ -19,8 +19,11 @@ const settings = new Settings($("settings"));
 const chat = new Chat(settings, () => model.value, refused);
 const live = new Live($("live-view"), () => model.value, refused);
 
+let takingImages = new Set(); // names of models
+
 model.addEventListener("change", () => {
   keep(MODEL, model.value);
+  chat.images.setTaken(takingImages.has(model.value));
   live.restart();
 });
 
@@ -36,6 +39,8 @@ async function start() {
     const before = recall(MODEL);
     if (data.some(({ id }) => id === before)) model.value = before;
     model.disabled = data.length < 2;
+    takingImages = new Set(data.filter((one) => one.takes_images === true).map(({ id }) => id));
+    chat.images.setTaken(takingImages.has(model.value));
     keyDialog.close();
     live.restart();
     chat.ready();

@@ -1,6 +1,7 @@
 // The view of a question, which the user can edit and send again.
 
 import { action, h } from "./dom.js";
+import { isImage, thumbnail } from "./images.js";
 
 export class QuestionView {
   // edit: called with the new text.
@@ -12,11 +13,15 @@ export class QuestionView {
   }
 
   #read() {
+    const { text, images = [], lost = 0 } = this.message;
+    const shown = images.filter(isImage).map((url, i) => thumbnail(url, `Image ${i + 1}`));
     const start = action("Edit", () => this.#write(), { "data-asks": true });
-    this.element.replaceChildren(
-      h("p", { class: "said" }, this.message.text),
+    this.element.replaceChildren(...[
+      shown.length ? h("div", { class: "images" }, shown) : null,
+      lost ? h("p", { class: "note" }, `${lost} of its images were too large to be kept here.`) : null,
+      text ? h("p", { class: "said" }, text) : null,
       h("div", { class: "row actions" }, start),
-    );
+    ].filter((one) => one !== null));
     return start;
   }
 
@@ -26,7 +31,7 @@ export class QuestionView {
     const leave = () => this.#read().focus();
     const send = () => {
       const text = area.value.trim();
-      if (text !== "") this.edit(text);
+      if (text !== "" || this.message.images?.length) this.edit(text);
     };
     area.addEventListener("keydown", (event) => {
       if (event.key === "Escape") leave();
