@@ -6,10 +6,12 @@ import asyncio
 import base64
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
 import httpx
+import numpy as np
 import openai
 import pytest
 from http_served import served
@@ -21,6 +23,10 @@ from pybatcher.testing import fake_batcher
 LARGE = os.urandom(3 * 2**18)
 SMALL = b"\x89PNG small"
 KEY = "a-key"
+SHOWS = (
+    "{% for m in messages %}<{{ m.role }}>{% for part in m.content %}{% if part.type == 'image' %}"
+    "<|image|>{% else %}{{ part.text }}{% endif %}{% endfor %}{% endfor %}<assistant>"
+)
 
 
 class Seen:
@@ -201,6 +207,49 @@ async def test_errors_of_an_image_name_its_field(
     with pytest.raises(anthropic.BadRequestError) as of_count:
         await of_anthropic.messages.count_tokens(model="fake", messages=turns)
     assert "messages[1].content[0].source.data is 40000" in str(of_count.value)
+
+
+async def test_tokens_and_usage_are_those_in_process(tmp_path: Path) -> None:
+    pil = pytest.importorskip("PIL.Image")
+    path = tmp_path / "a.png"
+    pil.fromarray(np.random.default_rng(1).integers(0, 256, (96, 64, 3), np.uint8)).save(path)
+    parts: Any = [{"type": "text", "text": "What is it?"}, {"type": "image", "image": path}]
+    by_url: Any = [
+        {"type": "text", "text": "What is it?"},
+        {"type": "image_url", "image_url": {"url": uri(path.read_bytes())}},
+    ]
+    async with fake_batcher(chat_template=SHOWS) as batcher:
+        expected = await batcher.chat(
+            [{"role": "user", "content": parts}], seed=1, max_tokens=9, temperature=1
+        )
+        assert expected.usage.image_tokens > 0
+        async with (
+            served(application(batcher)) as url,
+            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0) as client,
+            anthropic.AsyncAnthropic(base_url=url, api_key=KEY, max_retries=0) as other,
+        ):
+            messages: Any = [{"role": "user", "content": by_url}]
+            asked: Any = {"model": "fake", "max_tokens": 9, "seed": 1, "temperature": 1}
+            made = await client.chat.completions.create(messages=messages, **asked)
+            assert made.choices[0].message.content == expected.text
+            assert made.usage is not None
+            assert made.usage.prompt_tokens == expected.usage.prompt_tokens
+            details: Any = made.usage.prompt_tokens_details
+            assert details.image_tokens == expected.usage.image_tokens
+            text, image = {"type": "text", "text": "What is it?"}, block(path.read_bytes())
+            turns: Any = [{"role": "user", "content": [text, image]}]
+            counted = await other.messages.count_tokens(model="fake", messages=turns)
+            assert counted.input_tokens == expected.usage.prompt_tokens
+            async with other.messages.stream(
+                model="fake", max_tokens=9, messages=turns, extra_body={"seed": 1, "temperature": 1}
+            ) as stream:
+                assert await stream.get_final_text() == expected.text
+            damaged: Any = [{**image, "source": {**image["source"], "data": "AAAA"}}]
+            with pytest.raises(anthropic.BadRequestError) as raised:
+                await other.messages.create(
+                    model="fake", max_tokens=9, messages=[{"role": "user", "content": damaged}]
+                )
+            assert "messages[0].content[0].source.data begins with" in str(raised.value)
 
 
 HOSTILE: list[tuple[Any, str]] = [

@@ -116,11 +116,11 @@ async def load_images(
         source = part["image"]
         if isinstance(source, ImageSource):
             size = len(source.text) - source.start
-            room.check_memory(2 * size)  # the image in pieces, and in one piece
             if size <= _SHORT:
                 part["image"] = _decoded(source)
                 await asyncio.sleep(0)  # there can be thousands
             else:
+                room.check_memory(2 * size)  # the image in pieces, and in one piece
                 part["image"] = await asyncio.to_thread(_decoded, source)
             del source
     return names

@@ -165,6 +165,8 @@ class ResponseWriter:
 
     def _usage(self, usage: Usage) -> dict[str, Any]:
         details = {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0}
+        if usage.image_tokens:
+            details["image_tokens"] = usage.image_tokens
         return {
             "input_tokens": usage.prompt_tokens,
             "input_tokens_details": details,

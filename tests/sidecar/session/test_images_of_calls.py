@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,9 +30,14 @@ from pybatcher.sidecar.replay.link import Link
 from pybatcher.sidecar.replay.pending_calls import PendingCalls
 from pybatcher.sidecar.replay.remote_service import RemoteService
 from pybatcher.sidecar.session.session import ServerSession
+from pybatcher.testing import fake_batcher
 
 SMALL, LARGE = b"\x89PNG small", os.urandom(2**20)
 PIXELS = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+SHOWS = (
+    "{% for m in messages %}<{{ m.role }}>{% for part in m.content %}{% if part.type == 'image' %}"
+    "<|image|>{% else %}{{ part.text }}{% endif %}{% endfor %}{% endfor %}<assistant>"
+)
 LIMITS = Limits(max_frame=2**16, image_bytes=2**21)
 
 
@@ -196,3 +204,85 @@ async def test_damaged_and_unknown_images_over_the_wire() -> None:
         assert (await peer.fail("chat", odd))["code"] == "invalid_request"
         assert (await peer.ask("chat", [{"role": "user", "content": "Hi"}]))["text"] == "ok"
     assert len(seen.calls) == 1
+
+
+def files_and_pixels(folder: Path) -> list[Any]:
+    """Return images in all forms that `chat` takes."""
+    pil = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(3).integers(0, 256, (96, 64, 4), np.uint8)
+    photo = pil.fromarray(pixels[..., :3].copy())
+    exif = pil.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    jpeg, png = io.BytesIO(), folder / "a.png"
+    photo.save(jpeg, "JPEG", exif=exif)
+    photo.save(png)
+    uri = "data:image/png;base64," + base64.b64encode(png.read_bytes()).decode()
+    arrays = [pixels, pixels[..., :3], pixels[..., 0], pixels[::2, ::-1, :3]]
+    pictures = [pil.fromarray(pixels), photo.convert("P"), photo.convert("LA"), photo.convert("1")]
+    return [jpeg.getvalue(), png, png.read_bytes(), uri, *arrays, *pictures]
+
+
+async def test_tokens_are_those_in_process(tmp_path: Path) -> None:
+    from pybatcher.sidecar.worker import _OpenedLater
+
+    async with fake_batcher(chat_template=SHOWS) as batcher:
+        service, remote = _OpenedLater(), a_remote()
+        service.open(batcher._running_service())
+        async with linked(remote, service):
+            prompts = set()
+            for value in files_and_pixels(tmp_path):
+                expected = await batcher.chat(a_chat(value), seed=5, max_tokens=6)
+                reply = Reply(streams=False)
+                call = replace(a_call(value), sampling={"seed": 5, "max_tokens": 6})
+                await remote.submit(call, reply)
+                while not reply.ended:
+                    await reply.wait()
+                made = reply.result()
+                assert made.token_ids == expected.token_ids
+                assert made.usage.image_tokens == expected.usage.image_tokens > 0
+                prompts.add(made.token_ids)
+                asked = Tokenize(content=a_chat(value), chat=ChatSettings())
+                assert await remote.ask(asked) == await batcher.tokenize(a_chat(value))
+            assert len(prompts) > 5  # so that the images matter
+
+
+async def test_damaged_images_are_refused_by_the_other_end() -> None:
+    from pybatcher.sidecar.worker import _OpenedLater
+
+    async with fake_batcher(chat_template=SHOWS) as batcher:
+        service, remote = _OpenedLater(), a_remote()
+        service.open(batcher._running_service())
+        async with linked(remote, service):
+            for value in (b"no image", LARGE, np.zeros((4, 4, 7), np.uint8)):
+                with pytest.raises(InvalidRequestError) as raised:
+                    await chat(remote, value)
+                assert raised.value.field == "messages[0].content[1].image"
+            assert await chat(remote, PIXELS.repeat(40, 0).repeat(40, 1))
+
+
+async def test_a_stream_goes_on_with_the_same_tokens_over_another_connection() -> None:
+    from pybatcher.sidecar.worker import _OpenedLater
+
+    image = np.random.default_rng(4).integers(0, 256, (64, 64, 3), np.uint8)
+    sampling: Any = {"seed": 7, "max_tokens": 60, "ignore_eos": True}
+    async with fake_batcher(chat_template=SHOWS) as first:
+        expected = await first.chat(a_chat(image), **sampling)
+        remote, reply, service = a_remote(), Reply(streams=True), _OpenedLater()
+        service.open(first._running_service())
+        tokens: list[int] = []
+        async with linked(remote, service):
+            await remote.submit(replace(a_call(image), sampling=sampling), reply)
+            while len(tokens) < 5:
+                await reply.wait()
+                tokens += [token for piece in reply.take_pieces() for token in piece.token_ids]
+    assert not reply.ended
+    # Another worker has another numbering of images.
+    async with fake_batcher(chat_template=SHOWS) as second:
+        await second.chat(a_chat(image[::-1]), max_tokens=1)
+        service = _OpenedLater()
+        service.open(second._running_service())
+        async with linked(remote, service):
+            while not reply.ended or reply.pieces:
+                await reply.wait()
+                tokens += [token for piece in reply.take_pieces() for token in piece.token_ids]
+    assert tuple(tokens) == reply.result().token_ids == expected.token_ids

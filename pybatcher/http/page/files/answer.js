@@ -1,7 +1,7 @@
 // The view of the answers to one question: one answer, or several side by side.
 
 import { action, h, show } from "./dom.js";
-import { whole } from "./figures.js";
+import { whole } from "./live/figures.js";
 import { SchemaForm } from "./form.js";
 import { MarkdownView } from "./markdown.js";
 import { TokensView } from "./tokens.js";

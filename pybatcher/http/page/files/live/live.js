@@ -1,7 +1,7 @@
 // The live view: the activity of the server in the last two minutes.
 
 import { h, show, tell } from "../dom.js";
-import { short, whole } from "../figures.js";
+import { short, whole } from "./figures.js";
 import { Plot } from "./plots.js";
 import { Series, restarts } from "./series.js";
 import { ask, events, said } from "../stream.js";

@@ -1,7 +1,7 @@
 // Ended requests, one per row, with the times of waiting, of the prompt and of the output.
 
 import { h, show } from "../dom.js";
-import { duration, whole } from "../figures.js";
+import { duration, whole } from "./figures.js";
 
 const GOOD = new Set(["stop", "length", "tool_calls", "scored", "embedded"]);
 
