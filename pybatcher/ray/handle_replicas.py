@@ -11,7 +11,7 @@ from typing import Any
 from typing_extensions import override
 
 from ..errors import EngineFailedError, QueueFullError
-from .replicas import Message, ReplicaLostError, Replicas, Routing
+from .replicas import Message, Params, ReplicaLostError, Replicas, Routing
 
 __all__ = ["HandleReplicas"]
 
@@ -30,7 +30,7 @@ class HandleReplicas(Replicas):
 
     @override
     async def stream(
-        self, method: str, params: list[Any], routing: Routing
+        self, method: str, params: Params, routing: Routing
     ) -> AsyncGenerator[list[Message]]:
         # Ray passes all arguments to the router; `PrefixRouter` reads these two by name.
         with _typed_errors():
@@ -56,7 +56,7 @@ class HandleReplicas(Replicas):
                 answers.cancel()
 
     @override
-    async def ask(self, method: str, params: list[Any]) -> Message:
+    async def ask(self, method: str, params: Params) -> Message:
         with _typed_errors():
             answer = _alone(self._asks.remote, method, params)
             try:

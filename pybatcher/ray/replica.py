@@ -6,6 +6,7 @@ import hashlib
 import logging
 from array import array
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 from ..batcher import Batcher
@@ -16,9 +17,10 @@ from ..errors import EngineFailedError, PybatcherError
 from ..errors.distribution import version
 from ..sidecar.protocol.codecs import METHODS
 from ..sidecar.protocol.wire import completion_to_wire, delta_of, error_to_wire, read_call
+from ..sidecar.protocol.wire_images import read_references, unpacked
 from .held_prefixes import HeldPrefixes
 from .prefix_hashes import prefix_hashes
-from .replicas import AHEAD, FULL, Message
+from .replicas import AHEAD, FULL, Message, Params, WithImages, plain_params
 
 __all__ = ["Replica", "fingerprint_of"]
 
@@ -54,11 +56,12 @@ class Replica:
     # -- calls ------------------------------------------------------------------------------
 
     async def stream(
-        self, method: str, params: list[Any], *, prefix: bytes = b"", fingerprint: str = ""
+        self, method: str, params: Params, *, prefix: bytes = b"", fingerprint: str = ""
     ) -> AsyncGenerator[list[Message]]:
         """Serve `generate` or `chat`: yields messages, those of a step together.
 
-        prefix, fingerprint: as in `Routing`. The content of the params is token ids.
+        prefix, fingerprint: as in `Routing`. The content of the params is token ids, or messages
+            that refer to images.
         """
         if self._taken >= self._most:
             yield [FULL]
@@ -69,7 +72,9 @@ class Replica:
         self._taken += 1
         try:
             self._check_continues(fingerprint)
-            call = read_call(params, is_chat=method == "chat").call
+            call = read_call(plain_params(params), is_chat=method == "chat").call
+            if isinstance(params, WithImages):
+                call = replace(call, content=_with_images(call.content, params))
             request_ids = await service.submit(call, reply)
             self._held.use(array("Q", prefix))
             yield [("began", self._fingerprint)]
@@ -81,8 +86,9 @@ class Replica:
                 yield [("deltas", _deltas(pieces))]
             made = reply.result()
             assert isinstance(made, Completion)
-            tokens: list[int] = [*call.content, *call.output, *made.token_ids]
-            self._held.use(prefix_hashes(tokens, call.namespace, self._held.capacity))
+            if not isinstance(params, WithImages):
+                tokens: list[int] = [*call.content, *call.output, *made.token_ids]
+                self._held.use(prefix_hashes(tokens, call.namespace, self._held.capacity))
             yield [("end", completion_to_wire(made))]
         except PybatcherError as error:
             yield [("error", error_to_wire(error))]
@@ -91,7 +97,7 @@ class Replica:
             if not reply.ended:
                 service.cancel(request_ids)
 
-    async def ask(self, method: str, params: list[Any]) -> Message:
+    async def ask(self, method: str, params: Params) -> Message:
         """Answer a question of the sidecar's protocol."""
         codec = METHODS[method]
         takes = issubclass(codec.question, CallOptions)  # True if the model computes the answer
@@ -99,7 +105,9 @@ class Replica:
             return FULL
         self._taken += takes
         try:
-            question, _ = codec.read(params)
+            question, _ = codec.read(plain_params(params))
+            if isinstance(params, WithImages):
+                question = replace(question, content=_with_images(question.content, params))
             answer = await self._batcher._running_service().ask(question)
         except PybatcherError as error:
             return "error", error_to_wire(error)
@@ -142,6 +150,10 @@ class Replica:
                 f"one draws the same tokens: it was {fingerprint!r}, and there is "
                 f"{self._fingerprint!r}; run all replicas on machines of one kind, with one model"
             )
+
+
+def _with_images(content: Any, params: WithImages) -> Any:
+    return unpacked(read_references(content, params.images))
 
 
 def _deltas(pieces: list[Piece]) -> list[dict[str, Any]]:

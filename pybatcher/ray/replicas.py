@@ -12,22 +12,27 @@ A call is answered by a list of messages, each a tuple of a name and a value:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import EngineFailedError
+from ..sidecar.protocol.wire_images import PackedImage
 
 __all__ = [
     "AHEAD",
     "FULL",
     "MOST_DEATHS",
     "Message",
+    "Params",
     "ReplicaFullError",
     "ReplicaLostError",
     "Replicas",
     "Routing",
+    "WithImages",
     "given_up",
+    "plain_params",
+    "with_images",
 ]
 
 AHEAD = 4
@@ -53,6 +58,16 @@ class Routing:
     fingerprint: str = ""
 
 
+class WithImages(NamedTuple):
+    """Params of a call or a question, and the bytes of the images that they refer to, by digest."""
+
+    params: list[Any]
+    images: Mapping[str, bytes]
+
+
+Params = list[Any] | WithImages
+
+
 class ReplicaLostError(Exception):
     """The replica that served a call has died or cannot be reached."""
 
@@ -66,7 +81,7 @@ class Replicas(ABC):
 
     @abstractmethod
     def stream(
-        self, method: str, params: list[Any], routing: Routing
+        self, method: str, params: Params, routing: Routing
     ) -> AsyncGenerator[list[Message]]:
         """Serve `generate` or `chat` with the params of the sidecar's protocol.
 
@@ -74,12 +89,23 @@ class Replicas(ABC):
         """
 
     @abstractmethod
-    async def ask(self, method: str, params: list[Any]) -> Message:
+    async def ask(self, method: str, params: Params) -> Message:
         """Have one replica answer a question: ("end", result), ("error", error map) or FULL."""
 
     @abstractmethod
     async def ask_all(self, method: str, params: list[Any]) -> list[Message]:
         """Have every replica answer a question; replicas that die meanwhile are left out."""
+
+
+def with_images(params: list[Any], images: Iterable[PackedImage]) -> Params:
+    """Return params with the images that they refer to; without any, the params."""
+    contents = {image.digest: image.data for image in images}
+    return WithImages(params, contents) if contents else params
+
+
+def plain_params(params: Params) -> list[Any]:
+    """Return params without their images."""
+    return params.params if isinstance(params, WithImages) else params
 
 
 def given_up(what: str) -> EngineFailedError:

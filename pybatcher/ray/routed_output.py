@@ -36,6 +36,7 @@ from .replicas import (
     Replicas,
     Routing,
     given_up,
+    with_images,
 )
 from .retry_queue import RetryQueue
 
@@ -169,7 +170,7 @@ class RoutedOutput:
             self._expire()
             return
         method = "generate" if call.chat is None else "chat"
-        params = write_call(call, id=None, stream=True)
+        params = with_images(write_call(call, id=None, stream=True), entry.images)
         # the replica that samples the first token may have any fingerprint
         if not entry.num_tokens:
             self._routing = replace(self._routing, fingerprint="")
@@ -260,7 +261,7 @@ class RoutedOutput:
                 namespace=entry.call.namespace or "",
                 priority=entry.call.priority,
                 finish_reason=reason,
-                prompt_tokens=len(entry.call.content),
+                prompt_tokens=entry.prompt_tokens if whole is None else whole.usage.prompt_tokens,
                 cached_tokens=0 if whole is None else whole.usage.cached_tokens,
                 generated_tokens=entry.num_tokens,
                 queued=0.0 if whole is None else whole.timeline.queued,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -20,11 +21,22 @@ from ..calls.reply import Reply
 from ..calls.telemetry import Handler, Telemetry
 from ..errors import BatcherClosedError, DeadlineExceededError, InvalidRequestError
 from ..sidecar.protocol.codecs import Codec, codec_of
+from ..sidecar.protocol.wire_calls import read_content
+from ..sidecar.protocol.wire_images import PackedImage, has_images, pack_images
 from ..sidecar.replay.journal import PendingGeneration
 from ..sidecar.replay.remote_service import plain_fields
 from .merged_answers import answer_of, merged
 from .prefix_hashes import prefix_hashes
-from .replicas import FULL, MOST_DEATHS, Message, ReplicaLostError, Replicas, given_up
+from .replicas import (
+    FULL,
+    MOST_DEATHS,
+    Message,
+    Params,
+    ReplicaLostError,
+    Replicas,
+    given_up,
+    with_images,
+)
 from .retry_queue import RetryQueue
 from .routed_output import RoutedOutput
 
@@ -65,18 +77,26 @@ class RoutedService(RunningService):
         timeout = check_timeout(call.timeout)
         deadline = None if timeout is None else now + timeout
         params = merge_params(call.params, call.sampling, vocab_size=_ANY_TOKEN)
-        # A template may read the clock, so a chat is rendered once; the router also needs its
-        # tokens.
-        tokens = await self._tokens_of(call, timeout)
-        call = replace(call, content=tokens)
-        output = [int(token) for token in call.output]
-        prefix = prefix_hashes([*tokens, *output], call.namespace, _MOST_BLOCKS).tobytes()
+        images: tuple[PackedImage, ...] = ()
+        known: Sequence[int]
+        if call.chat is not None and has_images(call.content):
+            # Ids of images are those of one replica, so that each renders the chat again.
+            content, images = await asyncio.to_thread(pack_images, call.content)
+            known = _characters(content)
+            call = replace(call, content=read_content(content, True))
+        else:
+            # A template may read the clock, so a chat is rendered once; the router also needs its
+            # tokens.
+            tokens = await self._tokens_of(call, timeout)
+            call = replace(call, content=tokens)
+            known = [*tokens, *(int(token) for token in call.output)]
+        prefix = prefix_hashes(known, call.namespace, _MOST_BLOCKS).tobytes()
         self._check_open()
         ids = range(self._last_number + 1, self._last_number + 1 + params.n)
         self._last_number += params.n
         reply.expect(params.n)
         for entry in PendingGeneration.of_samples(
-            call, params, reply, ids, submitted=now, deadline=deadline
+            call, params, reply, ids, submitted=now, deadline=deadline, images=images
         ):
             self._start(entry, prefix)
         return ids
@@ -90,6 +110,11 @@ class RoutedService(RunningService):
     async def ask(self, question: Question[T]) -> T:
         self._check_open()
         question = plain_fields(question)
+        images: tuple[PackedImage, ...] = ()
+        if isinstance(question, Tokenize) and question.chat and has_images(question.content):
+            content, images = await asyncio.to_thread(pack_images, question.content)
+            packed: Any = replace(question, content=content)
+            question = packed
         codec = codec_of(question)
         params = codec.write(_named(question))
         answer: T
@@ -99,7 +124,7 @@ class RoutedService(RunningService):
             return answer
         for _ in range(MOST_DEATHS):
             try:
-                message = await self._answer(codec, params)
+                message = await self._answer(codec, with_images(params, images))
             except ReplicaLostError as error:
                 _LOGGER.warning("a replica was lost with a question: %s", error)
             else:
@@ -137,7 +162,7 @@ class RoutedService(RunningService):
 
     # -- inside -----------------------------------------------------------------------------
 
-    async def _answer(self, codec: Codec[Any], params: list[Any]) -> Message:
+    async def _answer(self, codec: Codec[Any], params: Params) -> Message:
         """Ask a replica; if the model computes the answer, one that has room."""
         if not issubclass(codec.question, CallOptions):
             return await self._replicas.ask(codec.method, params)
@@ -186,6 +211,16 @@ class RoutedService(RunningService):
         for number in numbers:
             if (found := self._outputs.get(number)) is not None:
                 found[1].cancel()
+
+
+def _characters(messages: list[Any]) -> Sequence[int]:
+    """Return numbers for the router that begin alike for chats that begin alike.
+
+    messages: refer to images by digest. Each number stands for four bytes of their JSON, about as
+    much text as a token has.
+    """
+    text = json.dumps(messages, default=repr).encode().rstrip(b"]")
+    return [int.from_bytes(text[i : i + 4], "little") for i in range(0, len(text), 4)]
 
 
 def _named(question: Question[Any]) -> Question[Any]:

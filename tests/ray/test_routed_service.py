@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -170,3 +171,51 @@ async def test_another_loop_is_told_so(batcher: ReplicatedBatcher) -> None:
 
 async def _generate(batcher: ReplicatedBatcher) -> None:
     await batcher.generate("abc")
+
+
+SHOWS = (
+    "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for part in m.content %}{% if part.type == 'image' %}<|image|>{% else %}{{ part.text }}"
+    "{% endif %}{% endfor %}{% endif %}{% endfor %}<assistant>"
+)
+
+
+def picture(value: int) -> list[dict[str, Any]]:
+    parts = [
+        {"type": "image", "image": np.full((96, 96, 3), value, np.uint8)},
+        {"type": "text", "text": "What is it?"},
+    ]
+    return [{"role": "user", "content": parts}]
+
+
+async def test_images_go_along_to_each_replica() -> None:
+    async with replicas_double(chat_template=SHOWS) as replicas, ReplicatedBatcher(replicas) as own:
+        one = replicas.batchers[0]
+        assert (await own.model_info()).takes_images
+        for value in (1, 2):
+            mine = await own.chat(picture(value), seed=3, max_tokens=20)
+            assert (
+                mine.token_ids == (await one.chat(picture(value), seed=3, max_tokens=20)).token_ids
+            )
+            assert mine.usage.image_tokens == 9
+        assert await own.tokenize(picture(1)) == await one.tokenize(picture(1))
+        with pytest.raises(InvalidRequestError, match="is no PNG"):
+            await own.chat([{"role": "user", "content": [{"type": "image", "image": b"x"}]}])
+        # Chats that begin alike go to the same replica, and others need not.
+        whole = await own.chat(picture(1), max_tokens=3)
+        await own.chat([*picture(1), whole.message, *picture(2)], max_tokens=3)
+        await own.chat(picture(3), max_tokens=3)
+        first, later, other = (routing.prefix for routing in replicas.routings[-3:])
+        assert first
+        assert later[: len(first)] == first
+        assert later[: len(first)] != other[: len(first)]
+
+
+async def test_a_chat_with_images_outlives_its_replica() -> None:
+    async with replicas_double(chat_template=SHOWS) as replicas, ReplicatedBatcher(replicas) as own:
+        expected = await own.chat(picture(5), seed=1, max_tokens=40, ignore_eos=True)
+        replicas.lives = [7]
+        made = await own.chat(picture(5), seed=1, max_tokens=40, ignore_eos=True)
+        assert made.token_ids == expected.token_ids
+        assert made.usage.image_tokens == 9
+        assert len(replicas.routings) == 3

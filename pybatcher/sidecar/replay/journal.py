@@ -254,7 +254,7 @@ class PendingGeneration(Entry):
             text="".join(self._text),
             token_ids=tuple(self.token_ids),
             finish_reason="deadline",
-            usage=Usage(self._prompt_tokens, 0, len(self.token_ids)),
+            usage=Usage(self.prompt_tokens, 0, len(self.token_ids)),
             timeline=Timeline(self.submitted, self.submitted, times[0], now, times),
             logprobs=None if self._n_logprobs is None else tuple(self._logprobs),
             reasoning="".join(self._reasoning),
@@ -262,7 +262,7 @@ class PendingGeneration(Entry):
         )
 
     @property
-    def _prompt_tokens(self) -> int:
+    def prompt_tokens(self) -> int:
         """Number of tokens of the prompt; 0 if only the lost worker tokenized it."""
         is_read = are_token_ids(self.call.content)
         return len(self.call.content) if is_read else 0

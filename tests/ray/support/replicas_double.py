@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from pybatcher import Batcher
 from pybatcher.ray.replica import Replica
-from pybatcher.ray.replicas import Message, ReplicaLostError, Replicas, Routing
+from pybatcher.ray.replicas import Message, Params, ReplicaLostError, Replicas, Routing
 from pybatcher.testing import fake_batcher
 
 __all__ = ["ReplicasDouble", "replicas_double"]
@@ -36,7 +36,7 @@ class ReplicasDouble(Replicas):
 
     @override
     async def stream(
-        self, method: str, params: list[Any], routing: Routing
+        self, method: str, params: Params, routing: Routing
     ) -> AsyncGenerator[list[Message]]:
         replica = self.replicas[len(self.routings) % len(self.replicas)]
         self.routings.append(routing)
@@ -55,7 +55,7 @@ class ReplicasDouble(Replicas):
                 yield _sent(messages)
 
     @override
-    async def ask(self, method: str, params: list[Any]) -> Message:
+    async def ask(self, method: str, params: Params) -> Message:
         self.n_asked += 1
         if self.lost_questions:
             self.lost_questions -= 1
