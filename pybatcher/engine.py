@@ -46,7 +46,7 @@ from .machine.cores import Cores
 from .machine.cuda import CudaDevice, CudaInfo
 from .machine.memory import MemoryNeed
 from .params import SamplingParams
-from .params.batcher_options import Device, Dtype, KvDtype
+from .params.batcher_options import Device, Dtype, KvDtype, MmprojSource
 from .params.config import (
     BLOCK_SIZE,
     MOST_AUTO_PARALLEL,
@@ -108,6 +108,7 @@ class Engine(_core.Engine):
         weights_cache: CachePlace = "auto",
         overcommit: bool = False,
         vision: bool = True,
+        mmproj: MmprojSource = None,
         progress: Progress | None = None,
     ) -> Self:
         """Load a model directory, a GGUF file, or a model of the Hugging Face hub.
@@ -133,8 +134,9 @@ class Engine(_core.Engine):
             weights_cache=weights_cache,
             overcommit=overcommit,
             vision=vision,
+            mmproj=mmproj,
         )
-        return cls.from_loaded(open_guarded(path, progress, vision=vision), config, progress)
+        return cls.from_loaded(open_guarded(path, config, progress), config, progress)
 
     @classmethod
     def from_loaded(
@@ -385,13 +387,10 @@ def _tower_input(tile: Tile) -> _TowerInput:
 
 
 def open_guarded(
-    path: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
-    *,
-    vision: bool = True,
+    path: str | os.PathLike[str] | None, config: EngineConfig, progress: Progress | None = None
 ) -> LoadedModel:
     """Open a model as `open_model` does; a file that is truncated while it is read is an error."""
-    return open_model(path, progress, _core.MappedFiles, vision=vision)
+    return open_model(path, progress, _core.MappedFiles, vision=config.vision, mmproj=config.mmproj)
 
 
 def _checking(model: LoadedModel, progress: Progress | None) -> Progress | None:

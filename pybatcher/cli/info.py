@@ -38,7 +38,11 @@ def info(name: ModelArgument = None, model: ModelOption = None, *, options: dict
     engine_config, *_ = split_options(options)
     with loading_bar("downloading the model") as progress:
         loaded = open_model(
-            chosen_model(name, model), progress, reads=False, vision=engine_config.vision
+            chosen_model(name, model),
+            progress,
+            reads=False,
+            vision=engine_config.vision,
+            mmproj=engine_config.mmproj,
         )
     plan = Engine.planned(loaded, engine_config, SchedulerConfig().max_prefixes)
     facts = _model_facts(loaded) | _chat_facts(loaded, engine_config.template_source)

@@ -25,6 +25,7 @@ from ..params.config import (
     CachePlace,
     ContextSize,
     EngineConfig,
+    MmprojSource,
     SchedulerConfig,
     SupervisionConfig,
     TemplateSource,
@@ -105,6 +106,7 @@ _SPELLED: dict[Any, Any] = {
     ContextSize: str,
     BlockSize: str,
     TemplateSource: str,
+    MmprojSource: str,
 }
 _PARSERS: dict[Any, Any] = {ContextSize: _whole_or_auto, BlockSize: _whole_or_auto, Any: _schema}
 _METAVARS: dict[Any, str] = {
@@ -112,6 +114,7 @@ _METAVARS: dict[Any, str] = {
     BlockSize: "<int|auto>",
     Any: "<file|json>",
     TemplateSource: "<file|jinja>",
+    MmprojSource: "<file>",
 }
 _PANELS = {
     SamplingParams: "Sampling",

@@ -56,6 +56,8 @@ def reload(
     changes = dict(options)
     if model is not None:
         changes["model"] = absolute_model(model, Path.cwd())  # the sidecar may run elsewhere
+    if "mmproj" in changes:
+        changes["mmproj"] = absolute_model(changes["mmproj"], Path.cwd())
     if system_prompt is not None:
         changes["system_prompt"] = system_prompt
     show_status(asyncio.run(_reload(socket_path(socket), changes)))

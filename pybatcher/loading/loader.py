@@ -40,6 +40,7 @@ def open_model(
     *,
     reads: bool = True,
     vision: bool = True,
+    mmproj: str | os.PathLike[str] | None = None,
 ) -> LoadedModel:
     """Open a model directory, a GGUF file, or a model of the Hugging Face hub.
 
@@ -48,12 +49,15 @@ def open_model(
     guard: protects the reads of mapped files as long as the result exists.
     reads: False: only shapes and dtypes of the weights are used, and not their values.
     vision: False: the vision tower of a model that takes images is not loaded.
+    mmproj: the file with the vision tower of a GGUF model, or its name on the hub; None: the file
+        beside the model, if there is one.
 
     Maps the weights without reading them, so that the time does not depend on their size. Files
     that are replaced meanwhile are opened again, so that the result is of one version. Raises
     ModelFormatError, which names the file, the field or tensor, its value and the expected one.
     """
     found = SHIPPED_MODEL if path is None else find_model(path, progress)
+    tower = find_model(mmproj, progress) if mmproj is not None and vision else None
     try:
         str(found).encode()
     except UnicodeEncodeError as error:  # the name of a model is a part of every answer
@@ -64,7 +68,7 @@ def open_model(
         files = ModelFiles(found if _is_directory(found) else found.parent, guard)
         try:
             with reading(files):
-                model = _open(found, files, reads, vision)
+                model = _open(found, files, reads, vision, tower)
         except ModelFormatError:
             if files.are_current() or not tries_left:
                 raise
@@ -77,10 +81,12 @@ def open_model(
     )
 
 
-def _open(directory: Path, files: ModelFiles, reads: bool, vision: bool) -> LoadedModel:
+def _open(
+    directory: Path, files: ModelFiles, reads: bool, vision: bool, mmproj: Path | None
+) -> LoadedModel:
     """Open the model at `directory`, or the GGUF file there, through `files`."""
     if is_gguf(directory):
-        return open_gguf(directory, files, reads=reads)
+        return open_gguf(directory, files, reads=reads, vision=vision, mmproj=mmproj)
     if not _is_directory(directory):
         if _is_file(directory):
             raise other_file(directory)
@@ -93,7 +99,8 @@ def _open(directory: Path, files: ModelFiles, reads: bool, vision: bool) -> Load
     if ggufs and not (directory / "config.json").is_file():
         models = matching(ggufs, None)
         if len(models) == 1:
-            return open_gguf(directory / models[0], files, reads=reads)
+            path = directory / models[0]
+            return open_gguf(path, files, reads=reads, vision=vision, mmproj=mmproj)
         raise ModelFormatError(
             f"{directory}: no config.json in it; name one of its GGUF files: "
             f"{directory / (models or ggufs)[0]}, say"
@@ -104,6 +111,11 @@ def _open(directory: Path, files: ModelFiles, reads: bool, vision: bool) -> Load
             f"{directory}: its model is in the folder 0_Transformer, which is not read: move the "
             'files from there into the folder above, and set the "path" of the Transformer to "" '
             "in modules.json"
+        )
+    if mmproj is not None:
+        raise ModelFormatError(
+            f"mmproj {mmproj}: is for a model in a GGUF file; {directory} has its vision tower in "
+            "its safetensors files"
         )
     other = other_directory(directory)
     if other is not None:

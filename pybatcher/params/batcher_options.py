@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import PurePath
 from typing import Literal, TypedDict
 
@@ -13,6 +14,7 @@ __all__ = [
     "Device",
     "Dtype",
     "KvDtype",
+    "MmprojSource",
     "ParallelSize",
     "TemplateSource",
     "VictimPolicy",
@@ -20,6 +22,7 @@ __all__ = [
 
 CachePlace = str | PurePath | bool | None
 TemplateSource = str | PurePath | None
+MmprojSource = str | os.PathLike[str] | None
 ContextSize = int | Literal["auto"]
 BlockSize = Literal["auto", 16, 32, 64, 128, 256]
 ParallelSize = int | Literal["auto"]
@@ -44,6 +47,7 @@ class BatcherOptions(TypedDict, total=False):
     overcommit: bool
     chat_template: TemplateSource
     vision: bool
+    mmproj: MmprojSource
     max_images: int
     max_image_pixels: int
     max_image_bytes: int

@@ -18,6 +18,7 @@ from .batcher_options import (
     Device,
     Dtype,
     KvDtype,
+    MmprojSource,
     ParallelSize,
     TemplateSource,
     VictimPolicy,
@@ -32,6 +33,7 @@ __all__ = [
     "CachePlace",
     "ContextSize",
     "EngineConfig",
+    "MmprojSource",
     "ParallelSize",
     "SchedulerConfig",
     "SupervisionConfig",
@@ -87,6 +89,8 @@ class EngineConfig:
     chat_template: replaces the chat template of the checkpoint: Jinja source, or the path of a file
         with it. It runs in the same sandbox.
     vision: load the vision tower of a model that has one. False: the model takes no images.
+    mmproj: the GGUF file with the vision tower of a model in a GGUF file, or its name on the hub.
+        None: the file beside the model, if there is one whose name begins with "mmproj".
     max_images: most images of a chat.
     max_image_pixels: most pixels (width times height) of an image, checked before they are decoded.
         While an image is read, it takes up to 20 bytes for each.
@@ -105,6 +109,7 @@ class EngineConfig:
     overcommit: bool = False
     chat_template: TemplateSource = None
     vision: bool = True
+    mmproj: MmprojSource = None
     max_images: int = 16
     max_image_pixels: int = 2**25
     max_image_bytes: int = 20 * 2**20
@@ -134,6 +139,9 @@ class EngineConfig:
                 raise bad_value("weights_cache", path, f"{wanted} ('./{path}' is one)")
             _set(self, "weights_cache", path)
         _set(self, "vision", OPTION.flag("vision", self.vision))
+        if self.mmproj is not None:
+            wanted = "the path of a GGUF file, its name on the hub, or None"
+            _set(self, "mmproj", check_path("mmproj", self.mmproj, wanted))
         _whole(self, "max_images", 0, 4096)
         _whole(self, "max_image_pixels", 1, 2**28)
         _whole(self, "max_image_bytes", 1, 2**30)

@@ -127,8 +127,7 @@ def open_checkpoint(
     """Open a directory or a GGUF file; None: the shipped model. Raises ModelFormatError."""
     from ..engine import open_guarded
 
-    model = open_guarded(path, vision=config.vision)
-    return _from_loaded(model, config, n_prefixes, progress)
+    return _from_loaded(open_guarded(path, config), config, n_prefixes, progress)
 
 
 class CheckpointOpener:
@@ -193,6 +192,6 @@ def _from_loaded(
         model.generates,
         not model.config.causal,
         parts.sampling,
-        getattr(model, "image_processor", None) if config.vision else None,
+        model.image_processor,
         config.image_limits,
     )

@@ -33,6 +33,10 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("weights_cache", "False", "'./False' is one"),
     ("weights_cache", "a\0b", "a directory"),
     *(("vision", value, "True or False") for value in (1, 0, None, "no", [], float("nan"))),
+    *(
+        ("mmproj", value, "the path of a GGUF file")
+        for value in (1, True, "", b"x", "a\0b", [], {})
+    ),
     *(("max_images", value, "from 0 to 4096") for value in (-1, 4097, True, "1", None, 1.0, b"1")),
     *(("max_image_pixels", value, "from 1 to") for value in (0, 2**28 + 1, False, "all", None, {})),
     *(("max_image_bytes", value, "from 1 to") for value in (0, 2**30 + 1, False, "1MB", None, ())),
@@ -74,6 +78,12 @@ def test_each_option_goes_to_the_class_that_has_it() -> None:
 def test_a_directory_may_have_the_name_of_a_word_for_none(value: Any) -> None:
     kept = EngineConfig(weights_cache=value).weights_cache
     assert kept == (str(value) if isinstance(value, Path) else value)
+
+
+@pytest.mark.parametrize("value", [Path("m.gguf"), "m.gguf", None], ids=repr)
+def test_the_file_of_a_vision_tower(value: Any) -> None:
+    kept = split_options({"mmproj": value})[0].mmproj
+    assert kept == (None if value is None else "m.gguf")
 
 
 @pytest.mark.parametrize("value", [0, 1, 1024, np.int64(3), np.uint8(3)], ids=repr)

@@ -68,6 +68,7 @@ _ARCHITECTURES = {  # others: as in config.json
     "olmo3": "olmo2",
     "ministral3": "mistral3",
     "gpt_oss": "gpt-oss",
+    "qwen3_vl": "qwen3vl",
     "qwen3_5": "qwen35",
     "qwen3_5_moe": "qwen35moe",
     "lfm2_moe": "lfm2moe",

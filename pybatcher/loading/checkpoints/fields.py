@@ -34,10 +34,16 @@ class Fields:
 
     An accessor returns `default` for a field that is absent or null. Without a default
     it raises ModelFormatError, as for a value of the wrong type or out of range.
+
+    keys: other names of fields, for messages: fields that were translated from another format. An
+    object in a field may be a `Fields` too.
     """
 
-    def __init__(self, values: Mapping[str, Any], source: str) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], source: str, keys: Mapping[str, str] | None = None
+    ) -> None:
         self._values = values
+        self._keys = keys or {}
         self.source = source
 
     def __contains__(self, name: str) -> bool:
@@ -53,7 +59,7 @@ class Fields:
 
     def error(self, name: str, expected: str) -> ModelFormatError:
         """Return a ModelFormatError that names the field, its value and the `expected` one."""
-        said = f"{self.source}: {shown_name(name)}"
+        said = f"{self.source}: {shown_name(self._keys.get(name, name))}"
         if name not in self._values:
             return ModelFormatError(f"{said} is missing; expected {expected}")
         return ModelFormatError(f"{said} is {shown(self._values[name])}; expected {expected}")
@@ -109,21 +115,26 @@ class Fields:
     def child(self, name: str) -> Fields:
         """Return the object in field `name`, as `Fields`; empty if the field is absent."""
         value = self._values.get(name)
+        if isinstance(value, Fields):
+            return value
         if value is not None and not isinstance(value, dict):
             raise self.error(name, "an object")
         return Fields(value or {}, f"{self.source}: {shown_name(name)}")
 
     def without(self, name: str) -> Fields:
         """Return the same object without a field."""
-        return Fields({k: v for k, v in self._values.items() if k != name}, self.source)
+        return self._with({k: v for k, v in self._values.items() if k != name})
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Fields:
         """Return the same object with the fields of `defaults` that are absent; null stays null."""
-        return Fields({**defaults, **self._values}, self.source)
+        return self._with({**defaults, **self._values})
 
     def with_values(self, values: Mapping[str, Any]) -> Fields:
         """Return the same object with these fields instead of its own."""
-        return Fields({**self._values, **values}, self.source)
+        return self._with({**self._values, **values})
+
+    def _with(self, values: Mapping[str, Any]) -> Fields:
+        return Fields(values, self.source, self._keys)
 
     def refuse_unless(self, name: str, *allowed: object) -> None:
         """Raise ModelFormatError if the field is set to a value that is not in `allowed`."""

@@ -13,8 +13,17 @@ from ..checkpoints.blueprint import Blueprint
 from ..checkpoints.fields import Fields, shown
 from ..parts.family import Family, ModelClasses
 from ..parts.gguf_contents import GgufContents
+from ..parts.gguf_vision import GgufVision, Mmproj
 
-__all__ = ["FAMILIES", "class_names", "gguf_architectures", "read_blueprint", "read_gguf_blueprint"]
+__all__ = [
+    "FAMILIES",
+    "class_names",
+    "gguf_architectures",
+    "read_blueprint",
+    "read_gguf_blueprint",
+    "read_gguf_vision",
+    "takes_images",
+]
 
 
 def _families() -> tuple[Family, ...]:
@@ -68,6 +77,7 @@ _POSITIONS = {
 }
 """transformers' default of max_position_embeddings, by `model_type`."""
 _BY_ARCHITECTURE = {name: family for family in FAMILIES for name in family.gguf}
+_BY_PROJECTOR = {kind: reader for family in FAMILIES for kind, reader in family.gguf_vision.items()}
 
 
 def class_names() -> list[str]:
@@ -91,6 +101,35 @@ def read_gguf_blueprint(contents: GgufContents) -> Blueprint:
         expected = "one of " + ", ".join(map(repr, gguf_architectures()))
         raise contents.metadata.error("general.architecture", expected)
     return _BY_ARCHITECTURE[architecture].gguf[architecture](contents)
+
+
+def takes_images(architecture: str) -> bool:
+    """Return True if a GGUF model of this architecture may have a vision tower."""
+    return any(architecture in reader.architectures for reader in _BY_PROJECTOR.values())
+
+
+def read_gguf_vision(mmproj: Mmproj, blueprint: Blueprint) -> GgufVision:
+    """Return the vision tower and the image processor that an mmproj file describes.
+
+    blueprint: of the GGUF file with the language model.
+
+    Raises ModelFormatError for an unsupported projector or option, an impossible size, and a tower
+    of another model.
+    """
+    metadata = mmproj.metadata
+    mixed = "clip.vision.projector_type"  # of a file that has a tower for sounds too
+    key = mixed if mixed in metadata else "clip.projector_type"
+    kind = metadata.text(key)
+    if kind not in _BY_PROJECTOR:
+        expected = "one of " + ", ".join(map(repr, sorted(_BY_PROJECTOR)))
+        raise metadata.error(key, expected)
+    reader = _BY_PROJECTOR[kind]
+    architecture = mmproj.text.architecture
+    if architecture not in reader.architectures:
+        raise metadata.error(
+            key, f"one for {architecture}, the architecture of {mmproj.text.metadata.source}"
+        )
+    return reader.read(mmproj, blueprint)
 
 
 def read_blueprint(fields: Fields) -> Blueprint:

@@ -33,6 +33,7 @@ from ..parts.gguf_names import gguf_name
 from ..parts.gguf_rope import LongRopeDivisors
 from ..tokenizers.gguf_tokenizer import read_tokenizer
 from .file import map_gguf, part_files
+from .mmproj import find_mmproj, is_tower, open_mmproj
 
 __all__ = ["open_gguf"]
 
@@ -43,11 +44,20 @@ _POOLINGS: dict[Any, Literal["mean", "cls", "last"]] = {1: "mean", 2: "cls", 3: 
 _DENSE_LAYERS = ("dense_2.weight", "dense_3.weight")
 
 
-def open_gguf(path: Path, files: ModelFiles | None = None, *, reads: bool = True) -> LoadedModel:
+def open_gguf(
+    path: Path,
+    files: ModelFiles | None = None,
+    *,
+    reads: bool = True,
+    vision: bool = True,
+    mmproj: Path | None = None,
+) -> LoadedModel:
     """Open a GGUF file of an architecture that a family reads.
 
     path: the file; of a model in several files, the first part. files: what it is read through.
     reads: False: the values of weights are not used, as for `open_model`.
+    vision: False: the vision tower of a model that takes images is not loaded.
+    mmproj: the file with the vision tower; None: one beside the model, if there is one.
 
     Maps the weights without reading them, except for query and key weights whose rows it copies
     in another order. Raises ModelFormatError, which names the file, the key or tensor, its value
@@ -56,7 +66,7 @@ def open_gguf(path: Path, files: ModelFiles | None = None, *, reads: bool = True
     if files is None:
         files = ModelFiles(path.parent)
         with reading(files):
-            return open_gguf(path, files, reads=reads)
+            return open_gguf(path, files, reads=reads, vision=vision, mmproj=mmproj)
     file = map_gguf(path)
     tensors = file.tensors
     _refuse_parts_of_models(file.metadata, path)
@@ -72,18 +82,27 @@ def open_gguf(path: Path, files: ModelFiles | None = None, *, reads: bool = True
     tokenizer = read_tokenizer(file.metadata, config.vocab_size, path.parent)
     weights = blueprint.fill(tensors, str(path), reads=reads)
     _refuse_unknown_tensors(tensors, blueprint, file.metadata)
+    dtype = _prevailing_dtype(weights)
+    embedding = _embedding_defaults(file.metadata, blueprint, tensors)
+    processor = None
+    tower = mmproj or find_mmproj(path, contents.architecture) if vision else None
+    if tower is not None:
+        blueprint, of_tower, processor = open_mmproj(tower, contents, blueprint, reads=reads)
+        weights |= of_tower
     return LoadedModel(
-        config=config,
+        config=blueprint.config,
         tensors=weights,
         tokenizer=tokenizer,
-        dtype=_prevailing_dtype(weights),
+        dtype=dtype,
         name=path.stem if len(part_files(path)) == 1 else path.stem[: -len("-00001-of-00001")],
         path=path,
         fingerprint=files.fingerprint(),
         weights_fingerprint=files.fingerprint(weights_only=True),
         files=files,
-        embedding=_embedding_defaults(file.metadata, blueprint, tensors),
+        embedding=embedding,
         generates=blueprint.generates,
+        vision=blueprint.vision,
+        image_processor=processor,
     )
 
 
@@ -94,10 +113,10 @@ def _refuse_parts_of_models(metadata: Fields, path: Path) -> None:
             f"{path}: is a LoRA adapter, which is not read; merge it into its base model "
             "(llama.cpp's llama-export-lora) and give the file that this writes"
         )
-    if metadata.get("general.type") == "mmproj" or metadata.get("general.architecture") == "clip":
+    if is_tower(metadata):
         raise ModelFormatError(
-            f"{path}: is the part of a model that reads images, which is not supported; give the "
-            ".gguf file beside it that has the language model"
+            f"{path}: is the vision tower of a model; give the .gguf file beside it that has the "
+            "language model, and this file as `mmproj`, if it is not found there"
         )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..checkpoints.blueprint import Blueprint
 from ..checkpoints.fields import Fields
 from .gguf_contents import GgufContents
+from .gguf_vision import GgufVision, Mmproj
 
-__all__ = ["Family", "ModelClasses"]
+__all__ = ["Family", "GgufVisionReader", "ModelClasses"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,17 @@ class ModelClasses:
         return tuple(filter(None, (self.model, self.base, *self.encoders)))
 
 
+class GgufVisionReader(NamedTuple):
+    """The function for one kind of projector.
+
+    architectures: of GGUF files whose models may have such a tower.
+    read: returns the blueprint of the model with the tower, and its image processor's settings.
+    """
+
+    architectures: tuple[str, ...]
+    read: Callable[[Mmproj, Blueprint], GgufVision]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """A family of models: the functions and names by which the loader reads its files.
@@ -40,6 +53,7 @@ class Family:
     classes: the names of the transformers class or classes, by `model_type`.
     gguf: functions that read the metadata of a GGUF file, by `general.architecture`; the rules of
         the returned blueprint have GGUF's names as sources.
+    gguf_vision: functions that read an mmproj file, by `clip.projector_type`.
     quant_methods: values of `quant_method` whose checkpoints the family's own rules read.
 
     The functions raise ModelFormatError for an unsupported option or an impossible size.
@@ -48,6 +62,7 @@ class Family:
     hf: Mapping[str, Callable[[Fields], Blueprint]]
     classes: Mapping[str, str | ModelClasses]
     gguf: Mapping[str, Callable[[GgufContents], Blueprint]] = field(default_factory=dict)
+    gguf_vision: Mapping[str, GgufVisionReader] = field(default_factory=dict)
     quant_methods: tuple[str, ...] = ()
 
     def classes_of(self, model_type: str) -> ModelClasses:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .download import Progress
 from .hub_cache import bytes_of, cache_folder, list_models, origin_of
-from .hub_files import matching, parts_of
+from .hub_files import chosen_mmproj, is_mmproj, matching, parts_of
 from .hub_name import hub_name
 from .places import absolute_model, find_model, name_of
 
@@ -17,8 +17,10 @@ __all__ = [
     "absolute_model",
     "bytes_of",
     "cache_folder",
+    "chosen_mmproj",
     "find_model",
     "hub_name",
+    "is_mmproj",
     "list_models",
     "matching",
     "name_of",

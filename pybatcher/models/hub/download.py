@@ -13,8 +13,17 @@ from ...errors import ModelFormatError
 from ...errors.checks import short
 from ...errors.distribution import install_extra
 from .hub_cache import COMMIT, write_ref
-from .hub_files import INDEX, WEIGHTS, chosen_gguf, names_in_index, parts_of, small_files
-from .hub_name import HubName
+from .hub_files import (
+    INDEX,
+    WEIGHTS,
+    chosen_gguf,
+    chosen_mmproj,
+    is_mmproj,
+    names_in_index,
+    parts_of,
+    small_files,
+)
+from .hub_name import HubName, is_plain_path
 
 __all__ = ["Counter", "Progress", "download"]
 
@@ -63,7 +72,10 @@ class _Download:
     def _files(self) -> Path:
         gguf = chosen_gguf([*self._sizes], self._name)
         if gguf is not None:
-            return self._get(parts_of(gguf))[0]
+            tower = None if is_mmproj(gguf) else chosen_mmproj(self._plain_ggufs(), gguf)
+            files = parts_of(gguf)
+            # The model comes last, so a model in the cache implies that its tower is there too.
+            return self._get([*([tower] if tower else []), *files])[-len(files)]
         # Weights come last, so weights in the cache imply that the files beside them are there too.
         small = self._get(small_files(self._sizes, self._name))
         weights = [WEIGHTS]
@@ -75,6 +87,9 @@ class _Download:
                     f"{short(self._name.text)}: {INDEX} names weights that the repository has not"
                 )
         return self._get(weights)[0].parent
+
+    def _plain_ggufs(self) -> list[str]:
+        return [file for file in self._sizes if file.endswith(".gguf") and is_plain_path(file)]
 
     def _get(self, files: list[str]) -> list[Path]:
         self._wanted.update(files)

@@ -14,6 +14,8 @@ __all__ = [
     "TOKENIZERS",
     "WEIGHTS",
     "chosen_gguf",
+    "chosen_mmproj",
+    "is_mmproj",
     "matching",
     "names_in_index",
     "parts_of",
@@ -46,6 +48,11 @@ _SMALL = (
 _MODULE = re.compile(r"\d_(Pooling|Dense|Normalize)/(config\.json|model\.safetensors)")
 """The files of sentence-transformers' modules."""
 _PART = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+_MMPROJ = re.compile(r"(^|[-._])mmproj([-._]|$)", re.I)
+_TYPE = re.compile(r"(?<=[-._])(bf16|f16|f32|fp16|fp32|q[0-9][_0-9a-z]*)(?=[-._])", re.I)
+"""The type of the numbers in a GGUF file, as a part of its name."""
+_TYPES = ("bf16", "f16", "fp16", "q8_0", "f32", "fp32")
+"""The types of mmproj files, the preferred one first: nearest to the published one, and small."""
 _MOST_NAMES = 12  # file names in a message
 
 
@@ -119,12 +126,47 @@ def matching(files: Iterable[str], kind: str | None) -> list[str]:
 
     A model in several files is told by the name of its first part, which may be absent.
     """
-    names = [file for file in files if not file.rsplit("/", 1)[-1].startswith("mmproj")]
+    names = [file for file in files if not is_mmproj(file)]
     models = list(dict.fromkeys(parts_of(file)[0] for file in names))
     if kind is None:
         return models
     ending = re.compile(rf"(^|[-._/]){re.escape(kind)}(-\d{{5}}-of-\d{{5}})?\.gguf$", re.I)
     return [file for file in models if ending.search(file)]
+
+
+def is_mmproj(file: str) -> bool:
+    """Return True if a file, by its name, has the vision tower of a model and not the model."""
+    return _MMPROJ.search(file.rsplit("/", 1)[-1]) is not None
+
+
+def chosen_mmproj(files: Iterable[str], model: str) -> str | None:
+    """Return the file with the vision tower of a GGUF model; None: no file seems to be that.
+
+    files: GGUF files of the model's folder or repository. model: the model's file.
+
+    The words of the file's name must be words of the model's name, apart from "mmproj", "model" and
+    the type of the numbers. The file with the most words is chosen, of these the preferred type.
+    If `model` is the only model, one file with other words is chosen too.
+    """
+    files = list(files)
+    found = sorted(file for file in files if file.endswith(".gguf") and is_mmproj(file))
+    words = _words(model)
+    fitting = [file for file in found if _words(file) <= words]
+    if not fitting and len(matching(files, None)) == 1 and len({*map(_words, found)}) == 1:
+        fitting = found
+    return min(fitting, key=lambda file: (-len(_words(file)), _rank(file)), default=None)
+
+
+def _words(file: str) -> frozenset[str]:
+    """Return the words of a GGUF file's name that tell the model."""
+    name = _TYPE.sub("", parts_of(file)[0].rsplit("/", 1)[-1].lower())
+    return frozenset(re.split(r"[-._]+", name)) - {"", "gguf", "mmproj", "model"}
+
+
+def _rank(file: str) -> int:
+    found = _TYPE.search(file)
+    kind = "" if found is None else found[0].lower()
+    return _TYPES.index(kind) if kind in _TYPES else len(_TYPES)
 
 
 def parts_of(file: str) -> list[str]:

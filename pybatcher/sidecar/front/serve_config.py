@@ -240,6 +240,8 @@ def read_config(path: str | Path, *, regular_only: bool = False) -> dict[str, An
         raise ConfigError(f"in the config file {file}: {error}") from error
     if "model" in options:
         options["model"] = absolute_model(options["model"], folder)
+    if "mmproj" in options:
+        options["mmproj"] = absolute_model(options["mmproj"], folder)
     for name in _PATHS:
         value = options.get(name)
         if isinstance(value, str) and not (name == "weights_cache" and value in _NO_PATHS):

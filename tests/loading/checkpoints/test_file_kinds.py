@@ -89,8 +89,8 @@ def test_other_directories(tmp_path: Path, model: Path) -> None:
     ("key", "value", "said"),
     [
         ("general.type", "adapter", "is a LoRA adapter"),
-        ("general.type", "mmproj", "the part of a model that reads images"),
-        ("general.architecture", "clip", "the part of a model that reads images"),
+        ("general.type", "mmproj", "is the vision tower of a model"),
+        ("general.architecture", "clip", "is the vision tower of a model"),
     ],
 )
 def test_a_gguf_file_that_is_no_model(tmp_path: Path, key: str, value: str, said: str) -> None:

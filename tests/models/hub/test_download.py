@@ -36,6 +36,14 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
         "org/ggufs": Repository({"m-Q4_0.gguf": b"GGUF4", "m-Q8_0.gguf": b"GGUF8"}),
         "org/parts": Repository({part: b"GGUF" + part.encode() for part in PARTS}),
         "org/one": Repository({"m.gguf": b"GGUF", "README.md": b"x"}),
+        "org/images": Repository(
+            {
+                "m-Q8_0.gguf": b"GGUF8",
+                "m-Q4_0.gguf": b"GGUF4",
+                "mmproj-F16.gguf": b"GGUFT",
+                "mmproj-F32.gguf": b"GGUFW",
+            }
+        ),
         "org/private": Repository(dict(MODEL), token="hf_secret"),
         "org/gated": Repository(dict(MODEL), token="hf_secret", is_gated=True),
         "org/climbing": Repository({**MODEL, "../../x.gguf": b"x", "/x.gguf": b"x"}),
@@ -231,3 +239,13 @@ def test_without_the_library(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> N
         ModelFormatError, match=r"'org/one': no such .*pip install 'pybatcher-engine\[hub\]"
     ):
         find_model("org/one")
+
+
+def test_a_gguf_model_brings_its_vision_tower(hub: FakeHub) -> None:
+    path = find_model("org/images:Q8_0")
+    assert path.name == "m-Q8_0.gguf"
+    assert hub.downloads() == ["mmproj-F16.gguf", "m-Q8_0.gguf"]
+    assert files_in(path.parent) == ["m-Q8_0.gguf", "mmproj-F16.gguf"]
+    tower = find_model("hf:org/images/mmproj-F32.gguf")
+    assert tower == path.parent / "mmproj-F32.gguf"
+    assert hub.downloads() == ["mmproj-F16.gguf", "m-Q8_0.gguf", "mmproj-F32.gguf"]

@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 
 from pybatcher.errors import ModelFormatError
-from pybatcher.models.hub.hub_files import chosen_gguf, matching, names_in_index, small_files
+from pybatcher.models.hub.hub_files import (
+    chosen_gguf,
+    chosen_mmproj,
+    is_mmproj,
+    matching,
+    names_in_index,
+    small_files,
+)
 from pybatcher.models.hub.hub_name import HubName, hub_name
 
 MODEL = ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
@@ -105,3 +112,58 @@ def test_no_gguf_or_several(files: list[str], name: str, message: str) -> None:
 def test_kinds_are_whole_words_at_the_end() -> None:
     files = ["m-Q4_K.gguf", "m-Q4_K_M.gguf", "Q4_K_M-m.gguf", "m.Q4_K_M.gguf"]
     assert matching(files, "Q4_K_M") == ["m-Q4_K_M.gguf", "m.Q4_K_M.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("file", "is_tower"),
+    [
+        ("mmproj.gguf", True),
+        ("mmproj-F16.gguf", True),
+        ("a/MMPROJ-m-f16.gguf", True),
+        ("m.mmproj-Q8_0.gguf", True),
+        ("m-mmproj-f16.gguf", True),
+        ("mmproj/m.gguf", False),
+        ("mmprojector-m.gguf", False),
+        ("m.gguf", False),
+    ],
+)
+def test_the_names_of_mmproj_files(file: str, is_tower: bool) -> None:
+    assert is_mmproj(file) is is_tower
+    assert matching([file], None) == ([] if is_tower else [file])
+
+
+_OF_TYPES = ["mmproj-F32.gguf", "mmproj-F16.gguf", "mmproj-BF16.gguf", "mmproj-Q8_0.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("towers", "model", "chosen"),
+    [
+        ([], "m-Q8_0.gguf", None),
+        (["mmproj-x.gguf"], "m-Q8_0.gguf", "mmproj-x.gguf"),
+        (["mmproj-x.gguf", "mmproj-y.gguf"], "m-Q8_0.gguf", None),
+        (_OF_TYPES, "m-Q8_0.gguf", "mmproj-BF16.gguf"),
+        (_OF_TYPES[:2], "m-Q8_0.gguf", "mmproj-F16.gguf"),
+        (["mmproj-model-f16.gguf"], "gemma-3-4b-it-Q4_K_M.gguf", "mmproj-model-f16.gguf"),
+        (
+            ["mmproj-model-f16-4B.gguf", "mmproj-model-f16-12B.gguf"],
+            "gemma-3-12b-it-q4_0.gguf",
+            "mmproj-model-f16-12B.gguf",
+        ),
+        (
+            ["mmproj-F16.gguf", "mmproj-Qwen3VL-4B-Instruct-Q8_0.gguf", "mmproj-Other.gguf"],
+            "Qwen3VL-4B-Instruct-Q4_K_M.gguf",
+            "mmproj-Qwen3VL-4B-Instruct-Q8_0.gguf",
+        ),
+        (["m.mmproj-f16.gguf"], "m.i1-Q4_K_M.gguf", "m.mmproj-f16.gguf"),
+        (["sub/mmproj-m-f16.gguf"], "sub/m-00001-of-00002.gguf", "sub/mmproj-m-f16.gguf"),
+        (["mmproj-m-f16.txt"], "m.gguf", None),
+    ],
+)
+def test_the_mmproj_file_of_a_model(towers: list[str], model: str, chosen: str | None) -> None:
+    assert chosen_mmproj([*towers, model], model) == chosen
+
+
+def test_a_lone_tower_beside_several_models_must_have_the_name_of_one() -> None:
+    files = ["mmproj-a.gguf", "a-Q8_0.gguf", "b-Q8_0.gguf"]
+    assert chosen_mmproj(files, "a-Q8_0.gguf") == "mmproj-a.gguf"
+    assert chosen_mmproj(files, "b-Q8_0.gguf") is None

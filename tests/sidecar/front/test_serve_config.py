@@ -165,6 +165,7 @@ def test_paths_start_from_the_file(
 ) -> None:
     text = """
     model = "models/llama"
+    mmproj = "models/mmproj.gguf"
     system_prompt_file = "../prompt.txt"
     socket = "run/pybatcher.sock"
     uds = "run/http.sock"
@@ -177,6 +178,7 @@ def test_paths_start_from_the_file(
     file.write_text(text)
     expected = {
         "model": str(tmp_path / "models/llama"),
+        "mmproj": str(tmp_path / "models/mmproj.gguf"),
         "system_prompt_file": str(tmp_path / "../prompt.txt"),
         "socket": str(tmp_path / "run/pybatcher.sock"),
         "uds": str(tmp_path / "run/http.sock"),
@@ -192,6 +194,7 @@ def test_paths_start_from_the_file(
 
 def test_names_on_the_hub_stay_as_they_are(file: Path) -> None:
     assert read(file, 'model = "a/b@v1"') == {"model": "a/b@v1"}
+    assert read(file, 'mmproj = "hf:a/b/m.gguf"') == {"mmproj": "hf:a/b/m.gguf"}
     assert read(file, '[models]\nx = "hf:a/b/c.gguf"') == {"models": {"x": "hf:a/b/c.gguf"}}
 
 
