@@ -47,6 +47,13 @@ def info(name: ModelArgument = None, model: ModelOption = None, *, options: dict
     plan = Engine.planned(loaded, engine_config, SchedulerConfig().max_prefixes)
     facts = _model_facts(loaded) | _chat_facts(loaded, engine_config.template_source)
     facts |= _engine_facts(loaded, plan, engine_config, Engine.cores())
+    if loaded.vision is not None:
+        text = Engine.planned(
+            loaded.without_vision(), engine_config, SchedulerConfig().max_prefixes
+        )
+        layers, n_bytes = loaded.vision.layers, plan["weight_bytes"] - text["weight_bytes"]
+        told = f"{layers.n_layers} layers of {layers.hidden_size}, {size_text(n_bytes)} of weights"
+        facts["vision tower"] = told
     facts |= _memory_facts(MemoryNeed.of(plan), plan["device"])
     facts |= _cuda_facts(Engine.cuda_info())
     table = Table.grid(padding=(0, 2))
@@ -105,8 +112,16 @@ def _chat_facts(model: LoadedModel, own_template: str | None) -> dict[str, str]:
         "chat template": f"yes, {len(template.source):,} characters",
         "tools": "yes" if template.takes_tools() else no_tools,
         "thinking": f"yes, {', '.join(switches)}" if switches else "yes" if thinks else "no",
-        "images": "no",
+        "images": _images(model, template),
     }
+
+
+def _images(model: LoadedModel, template: ChatTemplate) -> str:
+    if model.image_processor is None:
+        return "no"
+    if template.takes_images(model.image_processor.placeholder):
+        return "yes"
+    return "no: the chat template shows none"
 
 
 def _engine_facts(

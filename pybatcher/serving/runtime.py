@@ -65,13 +65,13 @@ class Runtime:
         return processor is not None and self.chat_template.takes_images(processor.placeholder)
 
     def image_reader(self, start_over: Callable[[], object]) -> ImageReader | None:
-        """Return a reader of images; None if the model takes none.
+        """Return a reader of images; None if the model takes none, as one without a tokenizer.
 
         start_over: as in `ImageIds`. Raises ModelFormatError for a tokenizer without the image
         token.
         """
         processor = self.image_processor
-        if processor is None:
+        if processor is None or not self.tokenizer.available:
             return None
         from ..images import ImageLimits
         from .image_reader import ImageReader
@@ -192,6 +192,6 @@ def _from_loaded(
         model.generates,
         not model.config.causal,
         parts.sampling,
-        model.image_processor,
+        model.image_processor if config.vision else None,
         config.image_limits,
     )

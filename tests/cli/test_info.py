@@ -15,6 +15,7 @@ import pytest
 from command_line import Run
 
 from pybatcher.models import tiny_path
+from tests.support.vision_checkpoints import make_vision_checkpoint
 
 HIDDEN, INNER, KV, VOCAB, LAYERS = 8192, 28672, 1024, 128256, 80
 CONFIG = {
@@ -122,3 +123,25 @@ def test_thinking_and_tools_are_those_of_the_template(run: Run, tmp_path: Path) 
     assert facts("<think></think>{{ tools }}")["thinking"] == "yes"
     assert facts("<think></think>{{ tools }}")["tools"] == "yes"
     assert facts(None)["chat template"].startswith("none")
+
+
+def test_the_vision_tower_and_its_memory_are_shown(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    make_vision_checkpoint(path, "qwen3_vl")
+
+    def facts(*options: str) -> dict[str, str]:
+        lines = run("info", "--model", str(path), *options).stdout.splitlines()
+        return {line[:18].strip(): line[18:].strip() for line in lines}
+
+    shown, without = facts(), facts("--no-vision")
+    assert shown["images"] == "yes"
+    assert " layers of " in shown["vision tower"]
+    assert shown["vision tower"].endswith("B of weights")
+    assert not shown["vision tower"].endswith(" 0 B of weights")
+    assert without["images"] == "no"
+    assert "vision tower" not in without
+    settings = json.loads((path / "tokenizer_config.json").read_text())
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    (path / "chat_template.jinja").unlink(missing_ok=True)
+    (path / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": template}))
+    assert facts()["images"].startswith("no: the chat template")
