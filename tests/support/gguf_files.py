@@ -251,6 +251,9 @@ def _add_own_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         add_qwen35(writer, config)
     if architecture in ("lfm2", "lfm2_moe"):
         add_lfm2(writer, config)
+    if architecture == "qwen3_vl_text":
+        writer.add_rope_dimension_sections([*config["rope_parameters"]["mrope_section"], 0])
+        writer.add_num_deepstack_layers(config["n_deepstack_layers"])
     if architecture == "granite":
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])

@@ -40,12 +40,13 @@ _KEPT = ("v.patch_embd.weight", "v.position_embd.weight")
 
 
 def write_text_gguf(directory: Path, target: Path, kind: Kind | None = None) -> Path:
-    """Write the language model of a checkpoint that takes images, without a tokenizer."""
+    """Write the language model of a checkpoint with a tower, and its tokenizer if there is one."""
     config = json.loads((directory / "config.json").read_text())
     text = config["text_config"]
+    deepstack = config["vision_config"].get("deepstack_visual_indexes", ())
     plain = target.with_suffix(".text")
     plain.mkdir()
-    (plain / "config.json").write_text(json.dumps(text))
+    (plain / "config.json").write_text(json.dumps({**text, "n_deepstack_layers": len(deepstack)}))
     tensors = load_file(directory / "model.safetensors")
     of_text = {
         name.replace("model.language_model.", "model."): tensor
@@ -53,13 +54,10 @@ def write_text_gguf(directory: Path, target: Path, kind: Kind | None = None) -> 
         if not name.startswith("model.visual.")
     }
     save_file(of_text, plain / "model.safetensors")
-    keys: dict[str, Any] = {}
-    if config["model_type"] == "qwen3_vl":
-        deepstack = config["vision_config"]["deepstack_visual_indexes"]
-        sections = text["rope_parameters"]["mrope_section"]
-        keys["qwen3vl.rope.dimension_sections"] = [*sections, 0]
-        keys["qwen3vl.n_deepstack_layers"] = len(deepstack)
-    write_gguf(plain, target, kind, tokenizer=False, keys=keys)
+    has_tokenizer = (directory / "tokenizer.json").is_file()
+    for name in ("tokenizer.json", "tokenizer_config.json") if has_tokenizer else ():
+        shutil.copy(directory / name, plain)
+    write_gguf(plain, target, kind, tokenizer=has_tokenizer)
     shutil.rmtree(plain)
     return target
 

@@ -2,11 +2,13 @@
 
 JOBS is a JSON list. {"source", "target", "type", "pure"} quantises a file; {"path", "tokens",
 "target"} writes the logits of every position, and with "pooling" the one vector of an encoder.
+{"path", "mmproj", "image", "prompt", "n_tokens", "target"} continues a prompt with an image.
 Keys and values are f32, and attention is the plain one: what is rounded are matrix products.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 
 import llama_cpp
 import numpy as np
+from llama_cpp import mtmd_cpp
 
 N_CTX = 512
 F32 = 0  # of ggml_type
@@ -73,12 +76,69 @@ def compute(path: str, tokens: list[int], target: str, pooling: str | None = Non
     llama_cpp.llama_model_free(model)
 
 
+def see(path: str, mmproj: str, image: str, prompt: str, n_tokens: int, target: str) -> None:
+    """Write the likeliest tokens after a prompt, and their log-probabilities, (2, n_tokens) f64.
+
+    image: an array of numpy, (height, width, 3) uint8, for the word <image> of the prompt.
+    """
+    model = llama_cpp.llama_model_load_from_file(
+        path.encode(), llama_cpp.llama_model_default_params()
+    )
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx = params.n_batch = params.n_ubatch = N_CTX
+    params.n_threads = params.n_threads_batch = 1
+    params.type_k = params.type_v = F32
+    params.flash_attn_type = NO_FLASH_ATTENTION
+    context = llama_cpp.llama_init_from_model(model, params)
+    of_images = mtmd_cpp.mtmd_context_params_default()
+    of_images.use_gpu = of_images.warmup = False
+    of_images.n_threads, of_images.flash_attn_type = 1, NO_FLASH_ATTENTION
+    tower = mtmd_cpp.mtmd_init_from_file(mmproj.encode(), model, of_images)
+    if not context or not tower:
+        raise RuntimeError(f"llama.cpp cannot load {path} with {mmproj}")
+    pixels = np.load(image)
+    data = pixels.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+    bitmap = mtmd_cpp.mtmd_bitmap_init(pixels.shape[1], pixels.shape[0], data)
+    marker = mtmd_cpp.mtmd_get_marker(tower)
+    raw = prompt.encode().replace(b"<image>", marker)
+    text = mtmd_cpp.mtmd_input_text(raw, len(raw), False, True)
+    chunks = mtmd_cpp.mtmd_input_chunks_init()
+    bitmaps = (mtmd_cpp.mtmd_bitmap_p_ctypes * 1)(bitmap)
+    if mtmd_cpp.mtmd_tokenize(tower, chunks, ctypes.byref(text), bitmaps, 1) != 0:
+        raise RuntimeError("llama.cpp cannot split the prompt")
+    position = llama_cpp.llama_pos(0)
+    if mtmd_cpp.mtmd_helper_eval_chunks(
+        tower, context, chunks, 0, 0, N_CTX, True, ctypes.byref(position)
+    ):
+        raise RuntimeError(f"llama.cpp failed on {mmproj}")
+    width = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
+    batch = llama_cpp.llama_batch_init(1, 0, 1)
+    batch.n_tokens = batch.n_seq_id[0] = batch.logits[0] = 1
+    batch.seq_id[0][0] = 0
+    found = np.empty((2, n_tokens))
+    for i in range(n_tokens):
+        pointer = llama_cpp.llama_get_logits_ith(context, -1)
+        logits = np.ctypeslib.as_array(pointer, shape=(width,)).astype(np.float64)
+        token = int(logits.argmax())
+        logits -= logits.max()
+        found[:, i] = token, logits[token] - np.log(np.exp(logits).sum())
+        batch.token[0], batch.pos[0] = token, position.value + i
+        if llama_cpp.llama_decode(context, batch) != 0:
+            raise RuntimeError(f"llama.cpp failed on {path}")
+    np.save(target, found)
+    mtmd_cpp.mtmd_free(tower)
+    llama_cpp.llama_free(context)
+    llama_cpp.llama_model_free(model)
+
+
 def main() -> None:
     llama_cpp.llama_log_set(_silence, None)
+    mtmd_cpp.mtmd_helper_log_set(_silence, None)
     llama_cpp.llama_backend_init()
     jobs: list[dict[str, Any]] = json.loads(Path(sys.argv[1]).read_text())
     for job in jobs:
-        (quantise if "source" in job else compute)(**job)
+        run = quantise if "source" in job else see if "image" in job else compute
+        run(**job)
 
 
 if __name__ == "__main__":

@@ -205,6 +205,23 @@ class LlamaCpp:
         self._jobs.append(job if pooling is None else {**job, "pooling": pooling})
         return target
 
+    def seen(self, path: Path, mmproj: Path, image: Floats, prompt: str, n_tokens: int) -> Path:
+        """Return the path where tokens after an image, and their log-probabilities, will be."""
+        target = mmproj.with_suffix(".npy")
+        pixels = mmproj.with_suffix(".pixels.npy")
+        np.save(pixels, image)
+        self._jobs.append(
+            {
+                "path": str(path),
+                "mmproj": str(mmproj),
+                "image": str(pixels),
+                "prompt": prompt,
+                "n_tokens": n_tokens,
+                "target": str(target),
+            }
+        )
+        return target
+
     def run(self) -> None:
         """Do the jobs."""
         jobs = self._directory / "jobs.json"
