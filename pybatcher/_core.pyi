@@ -340,18 +340,7 @@ class Engine:
         weights_cache: "off", "written", "mapped", "copied" (found, but with small pages) or
             "failed".
         """
-    def tower_begin(
-        self,
-        tiles: Sequence[
-            tuple[
-                NDArray[np.float32],
-                NDArray[np.int32],
-                NDArray[np.int32],
-                NDArray[np.float32],
-                NDArray[np.int32],
-            ]
-        ],
-    ) -> None:
+    def tower_begin(self, tiles: Sequence[tuple[NDArray[Any], ...]]) -> None:
         """Begin to compute the embeddings of the tiles of images. Copies the arrays.
 
         tiles: (patches, coordinates, table_index, table_weight, windows) of each tile, of n patches

@@ -36,6 +36,8 @@ ELSEWHERE = {
     "loading/parts/family.py": "loading/families/test_llama.py",
     "loading/parts/gguf_contents.py": "loading/parts/test_gguf_llama.py",
     "loading/parts/llama_like.py": "loading/families/test_llama.py",
+    "loading/parts/pixtral.py": "loading/families/test_mistral.py",
+    "loading/parts/siglip.py": "loading/families/vision/test_idefics3.py",
     "loading/parts/qwen_vision.py": "loading/families/vision/test_qwen3_vl.py",
     "loading/parts/vision.py": "loading/families/vision/test_qwen3_vl.py",
     "loading/parts/qwen_windows.py": "loading/families/test_llama.py",

@@ -140,8 +140,8 @@ class Blueprint:
         text: dict[str, Tensor] = {}
         vision: dict[str, Tensor] = {}
         others: Counter[str] = Counter()
-        places = [(text, *pair) for pair in self.text_prefixes]
-        places += [(vision, *pair) for pair in self.vision_prefixes]
+        places = [(vision, *pair) for pair in self.vision_prefixes]
+        places += [(text, *pair) for pair in self.text_prefixes]
         for name, tensor in available.items():
             for part, prefix, renamed in places:
                 if name.startswith(prefix):

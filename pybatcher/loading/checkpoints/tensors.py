@@ -80,8 +80,10 @@ class TensorRule:
         all heads; such a tensor is copied. () = the order does not change.
     head_rows: the rows of a head in the checkpoint; 0: as many as `head_order` has.
     squeezed: True if the checkpoint's second axis, which has one element, is removed.
-    flattened: True if the axes after the first one are joined, as of a convolution that embeds
-        patches.
+    reshaped: the shape (outputs, inputs) that the tensor takes, as of a convolution that embeds
+        patches; (): that of the checkpoint.
+    column_groups: the number of neighbouring columns that are taken apart: column g of each group
+        becomes a column of the g-th part of the result; such a tensor is copied. 0 = none.
     value: the element of a tensor of shape (1,) that the checkpoint has in its metadata, under the
         key `source`; None: the checkpoint has a tensor `source`.
     """
@@ -101,7 +103,8 @@ class TensorRule:
     head_order: tuple[int, ...] = ()
     head_rows: int = 0
     squeezed: bool = False
-    flattened: bool = False
+    reshaped: tuple[int, ...] = ()
+    column_groups: int = 0
     value: float | None = None
 
     def among(self, available: Container[str]) -> TensorRule:
@@ -162,7 +165,10 @@ def gather(
             with np.errstate(over="ignore"):  # the engine refuses a tensor that is not finite
                 tensor = replace(tensor, dtype="f32", mapped=False)
                 array = _as_f32(array, "F64")
-        result[rule.name] = replace(tensor, array=np.asarray(array), scales=scales)
+        is_mapped = tensor.mapped and not rule.column_groups
+        result[rule.name] = replace(
+            tensor, array=np.asarray(array), scales=scales, mapped=is_mapped
+        )
         if rule.head_order:
             reorder = _reordered if reads else _as_many_rows
             result[rule.name] = reorder(result[rule.name], rule)
@@ -173,7 +179,10 @@ def _part(rule: TensorRule, array: NDArray[Any]) -> NDArray[Any]:
     """Return the rule's matrix and rows of a tensor's array."""
     array = array if rule.index is None else array[rule.index]
     array = array[:, 0] if rule.squeezed else np.atleast_1d(array)
-    array = array.reshape(len(array), -1) if rule.flattened else array
+    array = array.reshape(rule.reshaped) if rule.reshaped else array
+    if rule.column_groups:
+        groups = array.reshape(len(array), -1, rule.column_groups)
+        return groups.transpose(0, 2, 1).reshape(array.shape)
     array = array.T if rule.transposed else array
     if rule.rows is None:
         return array
@@ -194,7 +203,10 @@ def _checked(
         )
     n_dimensions = len(rule.shape) - (rule.index is not None)
     is_sum = bool(rule.plus) or rule.plus_row is not None or is_added
-    allowed: tuple[str, ...] = PLAIN if n_dimensions <= 1 or is_sum else (*PLAIN, *BLOCKS)
+    is_moved = bool(rule.reshaped or rule.column_groups)
+    allowed: tuple[str, ...] = (
+        PLAIN if n_dimensions <= 1 or is_sum or is_moved else (*PLAIN, *BLOCKS)
+    )
     is_matrix = len(rule.shape) > 1 and not is_sum
     if tensor.dtype not in (*allowed, "F64") and (tensor.stored is None or not is_matrix):
         raise ModelFormatError(
@@ -222,7 +234,7 @@ def _outputs_of(tensor: Tensor, stored: StoredWeight, rule: TensorRule) -> Tenso
     Only linear modules that multiply all rows may have reordered inputs (act-order): experts,
     routers and embeddings may not.
     """
-    if rule.transposed or rule.index is not None:
+    if rule.transposed or rule.index is not None or rule.reshaped or rule.column_groups:
         raise ModelFormatError(
             f"{tensor.source}: is quantised by {stored.format}; that is read for matrices "
             "(outputs, inputs) of linear modules only"

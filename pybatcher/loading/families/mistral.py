@@ -1,8 +1,7 @@
 """Mistral, Mixtral, Ministral: a Llama with sliding windows in every layer, or by layer.
 
-Mixtral has experts; Ministral 3 has YaRN, and queries scaled by position. Mistral 3 (`mistral3`) is
-a vision model that contains a text model of type mistral or ministral3, the only part that is
-loaded.
+Mixtral has experts; Ministral 3 has YaRN, and queries scaled by position. Mistral 3 (`mistral3`)
+contains a text model of type mistral or ministral3, and a Pixtral as its vision tower.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from ..parts.gguf_llama import (
     renamed,
 )
 from ..parts.gguf_rope import original_positions
+from ..parts.pixtral import with_pixtral
 
 _WINDOW = 4096
 _QUERY_BETA = "llama_4_scaling_beta"
@@ -86,14 +86,14 @@ def _expert_rules(config: ModelConfig, moe: MoeConfig) -> list[TensorRule]:
 
 
 def _read_multimodal(fields: Fields) -> Blueprint:
-    """Return the blueprint of the text model of a mistral3 config.json. Raises ModelFormatError."""
+    """Return the blueprint of a mistral3 config.json. Raises ModelFormatError."""
     text = fields.child("text_config")
     kind = text.text("model_type")
     if kind not in _TEXT_MODELS:
         raise text.error("model_type", "one of " + ", ".join(map(repr, _TEXT_MODELS)))
     blueprint = _read(text) if kind == "mistral" else _read_ministral_3(text)
     tied = fields.boolean("tie_word_embeddings", True)
-    return replace(blueprint, tied=tied, text_prefixes=TEXT_PREFIXES)
+    return with_pixtral(replace(blueprint, tied=tied, text_prefixes=TEXT_PREFIXES), fields)
 
 
 def _with_query_beta(config: ModelConfig, beta: float, original: int) -> ModelConfig:

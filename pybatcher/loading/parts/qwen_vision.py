@@ -9,26 +9,35 @@ from typing import Any
 
 from ..checkpoints.blueprint import Blueprint
 from ..checkpoints.fields import Fields
-from ..checkpoints.limits import MAX_GROUP, MAX_VOCABULARY, MAX_WIDTH
+from ..checkpoints.limits import MAX_VOCABULARY
 from ..checkpoints.rope import multimodal_axes
 from ..checkpoints.tensors import TensorRule
 from ..checkpoints.vision_config import Deepstack, Projector, ProjectorLinear, VisionConfig
 from .vision import (
-    axial_rope,
     encoder_config,
     layer_rules,
     linear_rules,
     norm_rules,
     read_activation,
+    read_axial_rope,
     read_encoder_sizes,
+    read_group,
+    with_vision,
 )
 
-__all__ = ["PREFIXES", "with_qwen_vision"]
+__all__ = [
+    "NORM_EPS",
+    "PREFIXES",
+    "read_patch_shape",
+    "with_multimodal_rope",
+    "with_qwen_vision",
+]
 
 PREFIXES = (("model.visual.", "visual."), ("visual.", "visual."))
 """The prefixes of the tower's tensors."""
 
-_NORM_EPS = 1e-6
+NORM_EPS = 1e-6
+"""Added to the variance in all norms."""
 _DEFAULTS: dict[str, Any] = {
     "depth": 27,
     "hidden_size": 1152,
@@ -64,61 +73,54 @@ def with_qwen_vision(
     """
     if "vision_config" not in fields:
         return blueprint
-    text = fields.child("text_config")
-    scaling = text.child("rope_scaling" if "rope_scaling" in text else "rope_parameters")
-    config = blueprint.config
-    (rope,) = config.ropes
-    axes = multimodal_axes(scaling, rope.rotary_dim, section, interleaved=True)
-    axes += (0,) * (len(rope.inv_freq) - len(axes))
+    blueprint = with_multimodal_rope(blueprint, fields.child("text_config"), section)
     vision = fields.child("vision_config").with_defaults(_DEFAULTS)
+    config = blueprint.config
     tower = _read_tower(vision, config.architecture, config.hidden_size, deepstack)
-    n_deepstack = len(tower.deepstack)
-    if n_deepstack > config.n_layers:
+    if len(tower.deepstack) > config.n_layers:
         raise vision.error(
             "deepstack_visual_indexes", f"a list of up to {config.n_layers}, the layers of the text"
         )
-    return replace(
-        blueprint,
-        config=replace(
-            config,
-            ropes=(replace(rope, axes=axes),),
-            takes_images=True,
-            deepstack_layers=n_deepstack,
-        ),
-        vision=tower,
-        vision_rules=tuple(_rules(tower, vision)),
-        vision_prefixes=PREFIXES,
-    )
+    return with_vision(blueprint, tower, _rules(tower, vision), PREFIXES)
+
+
+def with_multimodal_rope(
+    blueprint: Blueprint, text: Fields, section: tuple[int, int, int], *, interleaved: bool = True
+) -> Blueprint:
+    """Return the blueprint of a text model whose only rope rotates by three positions.
+
+    text: the object with the rope's fields. section: the default of mrope_section.
+    Raises ModelFormatError.
+    """
+    scaling = text.child("rope_scaling" if "rope_scaling" in text else "rope_parameters")
+    config = blueprint.config
+    (rope,) = config.ropes
+    axes = multimodal_axes(scaling, rope.rotary_dim, section, interleaved=interleaved)
+    axes += (0,) * (len(rope.inv_freq) - len(axes))
+    return replace(blueprint, config=replace(config, ropes=(replace(rope, axes=axes),)))
 
 
 def _read_tower(
     fields: Fields, architecture: str, out_size: int, deepstack: tuple[int, ...]
 ) -> VisionConfig:
     sizes = read_encoder_sizes(fields, "depth", "num_heads")
-    merge = fields.integer("spatial_merge_size", 1, 32)
-    group = merge**2
+    group = read_group(fields, "spatial_merge_size", sizes.hidden)
     joined = group * sizes.hidden
-    if group > MAX_GROUP or joined > MAX_WIDTH:
-        raise fields.error("spatial_merge_size", f"so small that a row has up to {MAX_WIDTH}")
     fields.refuse_unless("out_hidden_size", out_size)
-    rope = fields.child("rope_parameters")
-    rope.refuse_unless("rope_type", "axial", "default")
     layers = encoder_config(
         architecture,
         sizes,
         activation=read_activation(fields, "hidden_act", "gelu_pytorch_tanh"),
-        norm_eps=_NORM_EPS,
-        rope=axial_rope(
-            fields, "num_heads", sizes.head_dim, rope.number("rope_theta", 1e-3, 1e12, 10000.0)
-        ),
+        norm_eps=NORM_EPS,
+        rope=read_axial_rope(fields, "num_heads", sizes.head_dim),
     )
     linears = (ProjectorLinear(n_out=joined, activation="gelu"), ProjectorLinear(n_out=out_size))
-    merger = Projector(group=group, norm_before="layer", norm_eps=_NORM_EPS, linears=linears)
+    merger = Projector(group=group, norm_before="layer", norm_eps=NORM_EPS, linears=linears)
     of_layer = replace(merger, norm_before="none", norm_after="layer")
     indices = _read_deepstack(fields, sizes.n_layers, deepstack) if deepstack else ()
     return VisionConfig(
         layers=layers,
-        patch_size=prod(_patch_shape(fields)),
+        patch_size=prod(read_patch_shape(fields)),
         projector=merger,
         n_positions=fields.integer("num_position_embeddings", 1, MAX_VOCABULARY),
         deepstack=tuple(Deepstack(layer=layer, projector=of_layer) for layer in indices),
@@ -139,7 +141,7 @@ def _read_deepstack(fields: Fields, n_layers: int, default: tuple[int, ...]) -> 
     return tuple(layers)
 
 
-def _patch_shape(fields: Fields) -> tuple[int, int, int, int]:
+def read_patch_shape(fields: Fields) -> tuple[int, int, int, int]:
     """Return the channels, frames, height and width of a patch."""
     side = fields.integer("patch_size", 1, 256)
     frames = fields.integer("temporal_patch_size", 1, 16)
@@ -151,8 +153,8 @@ def _rules(vision: VisionConfig, fields: Fields) -> Iterator[TensorRule]:
     yield TensorRule(
         name="tower.patch.weight",
         source="visual.patch_embed.proj.weight",
-        shape=(hidden, *_patch_shape(fields)),
-        flattened=True,
+        shape=(hidden, *read_patch_shape(fields)),
+        reshaped=(hidden, vision.patch_size),
     )
     yield TensorRule(
         name="tower.patch.bias", source="visual.patch_embed.proj.bias", shape=(hidden,)

@@ -1,14 +1,20 @@
-"""Parts of vision towers that several families share: encoder layers and their tensor rules."""
+"""Parts of vision towers that several families share: encoder layers and their tensor rules.
+
+The layers of a SigLIP have LayerNorm, biases and learned positions (Zhai et al. 2023,
+arXiv:2303.15343).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from ..checkpoints.blueprint import Blueprint
 from ..checkpoints.fields import Fields
-from ..checkpoints.limits import MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH
+from ..checkpoints.limits import MAX_GROUP, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH
 from ..checkpoints.model_config import Activation, ModelConfig
 from ..checkpoints.rope import Rope
 from ..checkpoints.tensors import TensorRule
@@ -16,14 +22,18 @@ from ..checkpoints.vision_config import VisionConfig
 
 __all__ = [
     "ACTIVATIONS",
+    "SIGLIP_LAYER",
     "EncoderSizes",
-    "axial_rope",
     "encoder_config",
     "layer_rules",
     "linear_rules",
     "norm_rules",
     "read_activation",
+    "read_axial_rope",
     "read_encoder_sizes",
+    "read_group",
+    "siglip_rules",
+    "with_vision",
 ]
 
 ACTIVATIONS: Mapping[str, Literal["silu", "gelu_tanh", "gelu"]] = {
@@ -34,6 +44,19 @@ ACTIVATIONS: Mapping[str, Literal["silu", "gelu_tanh", "gelu"]] = {
     "swish": "silu",
 }
 """The activations of towers and projectors, by transformers' names."""
+
+
+SIGLIP_LAYER = {
+    "attn_norm": "layer_norm1",
+    "q": "self_attn.q_proj",
+    "k": "self_attn.k_proj",
+    "v": "self_attn.v_proj",
+    "o": "self_attn.out_proj",
+    "mlp_norm": "layer_norm2",
+    "up": "mlp.fc1",
+    "down": "mlp.fc2",
+}
+"""transformers' names of the parts of a SigLIP's layer, by canonical name."""
 
 
 class EncoderSizes(NamedTuple):
@@ -63,6 +86,34 @@ def read_encoder_sizes(
         n_heads=heads,
         head_dim=hidden // heads,
         intermediate=fields.integer("intermediate_size", 1, MAX_WIDTH),
+    )
+
+
+def read_group(fields: Fields, name: str, hidden: int, default: int = 2) -> int:
+    """Return the patches of a token, the square of field `name`. Raises ModelFormatError.
+
+    hidden: the width of a patch in the tower, so many of which are joined.
+    """
+    group: int = fields.integer(name, 1, 32, default) ** 2
+    if group > MAX_GROUP or group * hidden > MAX_WIDTH:
+        raise fields.error(name, f"so small that the patches of a token have up to {MAX_WIDTH}")
+    return group
+
+
+def with_vision(
+    blueprint: Blueprint,
+    vision: VisionConfig,
+    rules: Iterable[TensorRule],
+    prefixes: tuple[tuple[str, str], ...],
+) -> Blueprint:
+    """Return the blueprint of a text model with a vision tower."""
+    config = replace(blueprint.config, takes_images=True, deepstack_layers=len(vision.deepstack))
+    return replace(
+        blueprint,
+        config=config,
+        vision=vision,
+        vision_rules=tuple(rules),
+        vision_prefixes=prefixes,
     )
 
 
@@ -118,18 +169,28 @@ def encoder_config(
     )
 
 
-def axial_rope(fields: Fields, name: str, head_dim: int, theta: float) -> Rope:
+def read_axial_rope(fields: Fields, name: str, head_dim: int, *, alternating: bool = False) -> Rope:
     """Return frequencies of which the first half is of a patch's row, the second of its column.
 
-    fields, name: the field with the number of heads, for the message. Raises ModelFormatError if
-    a head is not a multiple of 4 wide.
+    alternating: True if the row has the frequencies of even numbers of a head, and the column
+        those of odd numbers; otherwise both have the same frequencies, those of half a head.
+    fields: a `vision_config`. name: its field with the number of heads, for the message. Raises
+    ModelFormatError for a head that is not a multiple of 4 wide.
     """
     if head_dim % 4:
         raise fields.error(name, f"a number with heads of a multiple of 4 (they have {head_dim})")
-    half = head_dim // 2
-    exponents = np.arange(0, half, 2, dtype=np.float64) / half
+    parameters = fields.child("rope_parameters")
+    parameters.refuse_unless("rope_type", "axial", "default")
+    owner = parameters if "rope_theta" in parameters else fields
+    theta = owner.number("rope_theta", 1e-3, 1e12, 10000.0)
+    half, quarter = head_dim // 2, head_dim // 4
+    if alternating:
+        exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
+        exponents = np.concatenate([exponents[0::2], exponents[1::2]])
+    else:
+        exponents = np.tile(np.arange(0, half, 2, dtype=np.float64) / half, 2)
     frequencies: list[float] = np.power(theta, -exponents).astype(np.float32).tolist()
-    return Rope((*frequencies, *frequencies), axes=(0,) * (half // 2) + (1,) * (half // 2))
+    return Rope(tuple(frequencies), axes=(0,) * quarter + (1,) * quarter)
 
 
 def norm_rules(name: str, source: str, size: int, *, bias: bool = True) -> Iterator[TensorRule]:
@@ -181,6 +242,34 @@ def layer_rules(
             else:
                 has_bias = bias and c.norm == "layer"
                 yield from norm_rules(here + name, there + source, hidden, bias=has_bias)
+
+
+def siglip_rules(
+    vision: VisionConfig, prefix: str, patch_shape: tuple[int, ...]
+) -> Iterator[TensorRule]:
+    """Yield the rules of a SigLIP without its projector.
+
+    prefix: the part of a source before "embeddings". patch_shape: that of the patch weight in the
+    checkpoint, after its outputs.
+    """
+    hidden = vision.layers.hidden_size
+    embeddings = f"{prefix}embeddings."
+    yield TensorRule(
+        name="tower.patch.weight",
+        source=f"{embeddings}patch_embedding.weight",
+        shape=(hidden, *patch_shape),
+        reshaped=(hidden, vision.patch_size),
+    )
+    yield TensorRule(
+        name="tower.patch.bias", source=f"{embeddings}patch_embedding.bias", shape=(hidden,)
+    )
+    yield TensorRule(
+        name="tower.positions.weight",
+        source=f"{embeddings}position_embedding.weight",
+        shape=(vision.n_positions, hidden),
+    )
+    yield from layer_rules(vision, f"{prefix}encoder.layers.", SIGLIP_LAYER)
+    yield from norm_rules("tower.final_norm", f"{prefix}post_layernorm", hidden)
 
 
 def _fused_rules(

@@ -33,6 +33,31 @@ def test_views_of_the_tensor() -> None:
     assert np.shares_memory(take(transposed=True, rows=(1, 3)), MATRIX)
 
 
+def test_shapes_of_patch_weights() -> None:
+    weight = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2)
+    rule = TensorRule(name="here", source="w", shape=(2, 3, 2, 2), reshaped=(2, 12))
+    found = gather([rule], {"w": Tensor(weight, "f32", "file: w")}, "the directory")["here"].array
+    np.testing.assert_array_equal(found, np.arange(24).reshape(2, 12))
+    assert np.shares_memory(found, weight)
+
+
+def test_neighbouring_columns_are_taken_apart() -> None:
+    """Columns of (channel, patch) become columns of (patch, channel), in memory of their own."""
+    tensor = Tensor(MATRIX, "f32", "file: tensor there", mapped=True)
+    rule = TensorRule(name="here", source="there", shape=(3, 4), column_groups=2)
+    found = gather([rule], {"there": tensor}, "the directory")["here"]
+    np.testing.assert_array_equal(found.array, MATRIX[:, [0, 2, 1, 3]])
+    assert not found.mapped
+
+
+@pytest.mark.parametrize("rule", [{"reshaped": (3, 256)}, {"column_groups": 2}], ids=str)
+def test_blocks_are_not_moved(rule: dict[str, Any]) -> None:
+    blocks = Tensor(np.zeros((3, 144), np.uint8), "q4_k", "file: w")
+    moved = TensorRule(name="here", source="w", shape=(3, 256), **rule)
+    with pytest.raises(ModelFormatError, match="found dtype q4_k; expected one of f32, f16, bf16"):
+        gather([moved], {"w": blocks}, "the directory")
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_a_number_is_added_in_f32(dtype: str) -> None:
     """0.25 and what f16 and bf16 cannot hold beside it."""

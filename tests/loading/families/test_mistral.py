@@ -81,6 +81,66 @@ def test_mistral_3_is_its_text_model() -> None:
     assert read_multimodal(**text).config.sliding_windows == (7,) * 4
 
 
+PIXTRAL: dict[str, Any] = {
+    "model_type": "pixtral",
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "patch_size": 4,
+    "rope_theta": 100.0,
+}
+
+
+def read_with_tower(vision: dict[str, Any] | None = None, **changes: Any) -> Blueprint:
+    fields = {
+        "model_type": "mistral3",
+        "text_config": BASE,
+        "vision_config": {**PIXTRAL, **(vision or {})},
+        **changes,
+    }
+    return read_blueprint(Fields(fields, "config.json"))
+
+
+def test_mistral_3_has_a_pixtral() -> None:
+    """The even frequencies of a head are of the row of a patch, the odd ones of its column."""
+    blueprint = read_with_tower()
+    vision = blueprint.vision
+    assert vision is not None
+    (rope,) = vision.layers.ropes
+    assert rope.inv_freq == pytest.approx([100.0**-e for e in (0, 1 / 2, 1 / 4, 3 / 4)])
+    assert rope.axes == (0, 0, 1, 1)
+    assert vision.pre_norm
+    assert vision.patch_size == 3 * 4 * 4
+    assert vision.projector.group == 4
+    assert [linear.activation for linear in vision.projector.linears] == ["none", "gelu", "none"]
+    assert blueprint.without_vision().config == read().config
+    rules = {rule.name: rule for rule in blueprint.vision_rules}
+    assert rules["tower.projector.linears.0.weight"].column_groups == 4
+    assert "tower.projector.linears.1.bias" not in rules
+    biased = read_with_tower(multimodal_projector_bias=True).vision_rules
+    assert "tower.projector.linears.1.bias" in {rule.name for rule in biased}
+
+
+@pytest.mark.parametrize(
+    ("vision", "changes", "said"),
+    [
+        ({"model_type": "clip_vision_model"}, {}, "model_type is 'clip_vision_model'"),
+        ({"head_dim": 4}, {}, "head_dim is 4; expected 8"),
+        ({"num_attention_heads": 8}, {}, "a number with heads of a multiple of 4"),
+        ({"num_channels": 0}, {}, "num_channels is 0"),
+        ({}, {"vision_feature_layer": -2}, "vision_feature_layer is -2; expected -1"),
+        ({}, {"vision_feature_layer": True}, "vision_feature_layer is True"),
+        ({}, {"spatial_merge_size": 33}, "spatial_merge_size is 33"),
+        ({}, {"projector_hidden_act": "relu"}, "projector_hidden_act is 'relu'"),
+    ],
+    ids=str,
+)
+def test_towers_that_are_refused(vision: dict[str, Any], changes: Any, said: str) -> None:
+    with pytest.raises(ModelFormatError, match=said):
+        read_with_tower(vision, **changes)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

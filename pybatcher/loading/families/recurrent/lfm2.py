@@ -31,6 +31,7 @@ from ...parts.gguf_experts import expert_rules as gguf_expert_rules
 from ...parts.gguf_keys import ArchitectureKeys
 from ...parts.gguf_llama import gguf_blueprint, read_gguf_config
 from ...parts.gguf_names import gguf_name
+from ...parts.siglip import with_siglip2
 
 _MIN_CONV_SIZE = 2
 """The minimum size of a convolution: a layer with a smaller one would have no state."""
@@ -102,11 +103,12 @@ def _read(fields: Fields) -> Blueprint:
 
 
 def _read_multimodal(fields: Fields) -> Blueprint:
-    """Return the blueprint of the text part of a lfm2_vl config.json. Raises ModelFormatError."""
+    """Return the blueprint of a lfm2_vl config.json. Raises ModelFormatError."""
     ties = {name: fields.get(name) for name in ("tie_embedding", "tie_word_embeddings")}
     text = fields.child("text_config").with_defaults({"model_type": "lfm2", **ties})
     text.refuse_unless("model_type", "lfm2", _MOE)
-    return replace(_read(text), text_prefixes=TEXT_PREFIXES)
+    blueprint = replace(_read(text), text_prefixes=TEXT_PREFIXES)
+    return with_siglip2(blueprint, fields) if "vision_config" in fields else blueprint
 
 
 def _with_short_conv(

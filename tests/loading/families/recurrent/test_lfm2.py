@@ -119,6 +119,21 @@ def test_a_model_with_images_has_its_text_model_inside() -> None:
     assert not blueprint.tied
     assert blueprint.text_prefixes
     assert blueprint.config == read().config
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+    vision = {"model_type": "siglip2_vision_model", "num_attention_heads": 2, **sizes}
+    blueprint = read_blueprint(Fields({**fields, "vision_config": vision}, "config.json"))
+    assert blueprint.vision is not None
+    assert blueprint.vision.n_positions == 256
+    assert blueprint.vision.projector.norm_after == "layer"
+    assert blueprint.vision.projector.linears[0].n_out == 2560
+    assert blueprint.without_vision().config == read().config
+    plain = {**fields, "vision_config": vision, "projector_use_layernorm": False}
+    tower = read_blueprint(Fields(plain, "config.json")).vision
+    assert tower is not None
+    assert tower.projector.norm_after == "none"
+    clip = {**fields, "vision_config": {**vision, "model_type": "siglip_vision_model"}}
+    with pytest.raises(ModelFormatError, match="model_type is 'siglip_vision_model'"):
+        read_blueprint(Fields(clip, "config.json"))
     other = {**fields, "text_config": {**text, "model_type": "llama"}}
     with pytest.raises(ModelFormatError, match="text_config: model_type is 'llama'"):
         read_blueprint(Fields(other, "config.json"))
