@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -158,6 +159,19 @@ def test_an_image_that_is_sent_again_is_prepared_once() -> None:
     assert one.tiles[0].tile is other.tiles[0].tile
     read(made, "<pic>", png(2))
     assert processor.prepared == 2
+
+
+def test_the_detail_of_an_image_is_a_part_of_it() -> None:
+    made = reader(FakeImageProcessor())
+
+    def n_tokens(detail: str) -> int:
+        images = [ChatImage("image", detail, png(1))]
+        encode = partial(TOKENIZER.encode, add_special_tokens=False)
+        return made.read(images, lambda _: "<|image|>", encode, lambda _: None, lambda: True)[
+            1
+        ].n_tokens
+
+    assert [n_tokens(detail) for detail in ("auto", "low", "auto")] == [6, 1, 6]
 
 
 def test_prepared_images_are_kept_within_a_bound() -> None:

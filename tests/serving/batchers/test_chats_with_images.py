@@ -27,7 +27,7 @@ from pybatcher import (
     RequestTooLongError,
 )
 from pybatcher.scheduling import FIRST_IMAGE_ID
-from pybatcher.serving import image_ids, image_room
+from pybatcher.serving import image_ids, image_room, request_state
 from pybatcher.testing import FakeEngine, byte_tokenizer, fake_batcher
 from pybatcher.testing.fake_images import FakeImageProcessor
 
@@ -178,6 +178,30 @@ async def test_tools_may_answer_with_images() -> None:
 def look() -> str:
     """Look out of the window."""
     return "rain"
+
+
+async def test_ids_of_calls_and_texts_do_not_depend_on_the_numbers_of_images(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before: list[int] = []
+    make = request_state.Detokenizer
+
+    def making(*args: Any, prompt_ids: Any, **kwargs: Any) -> Any:
+        before.extend(prompt_ids)
+        return make(*args, prompt_ids=prompt_ids, **kwargs)
+
+    monkeypatch.setattr(request_state, "Detokenizer", making)
+    found = []
+    for earlier in (0, 2):
+        async with batcher() as one:
+            for i in range(earlier):
+                await answer(one, chat(png(100 + i)))
+            options: dict[str, Any] = {"tools": [look], "tool_choice": "required", "seed": 1}
+            made = await one.chat(chat(png(1)), max_tokens=100, **options)
+            found.append([call.id for call in made.tool_calls])
+    assert found[0] == found[1] != []
+    assert before.count(IMAGE_TOKEN) == 4 * 9
+    assert max(before) < FIRST_IMAGE_ID
 
 
 async def test_answers_of_tests_take_images() -> None:
