@@ -47,7 +47,6 @@ int end_seen(int position, const SequenceRows& sequence, const AttentionLayer& l
 void AttentionRunner::prepare(int model, int max_rows, int n_heads,
                               std::span<const LayerStorage> storages) {
   const int threads = pool_.n_threads();
-  plans_.resize(std::max(plans_.size(), static_cast<size_t>(model) + 1));
   std::vector<AttentionPlan>& plans = plans_[static_cast<size_t>(model)];
   plans = std::vector<AttentionPlan>(storages.size());
   size_t most_blocks = 0;

@@ -7,6 +7,7 @@
 // leave threads idle. The order of merges does not depend on the cut, and so neither do the bits.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -104,8 +105,8 @@ class AttentionRunner {
 
   const Kernels& kernels_;
   ThreadPool& pool_;
-  std::vector<std::vector<AttentionPlan>> plans_;  // (models, storages)
-  size_t model_ = 0;                               // of the planned pass
+  std::array<std::vector<AttentionPlan>, kMostModels> plans_;  // (models, storages)
+  size_t model_ = 0;                                           // of the planned pass
   const AttentionPlan* plan_ = nullptr;
   size_t layer_group_ = 0;  // of the current layer and of plan_
   int value_stride_ = 0;
