@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["ImageProcessor", "PreparedImage", "Tile", "make_tile"]
 
 _DIGEST_VERSION = b"pybatcher.image.1"
+_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -66,12 +67,14 @@ class Tile:
         size = self.pixels.shape[1] // channels
         shape = (n, channels, self.repeats, size) if self.channels_first else (n, size, channels)
         values = np.empty(shape, np.float32)
-        for channel, levels in enumerate(self.levels):
-            if self.channels_first:
-                pixels = self.pixels[:, channel * size : (channel + 1) * size]
-                values[:, channel] = levels[pixels][:, None]
-            else:
-                values[..., channel] = levels[self.pixels[:, channel::channels]]
+        for start in range(0, n, _ROWS):  # an index of NumPy takes eight bytes
+            rows = slice(start, start + _ROWS)
+            for channel, levels in enumerate(self.levels):
+                if self.channels_first:
+                    pixels = self.pixels[rows, channel * size : (channel + 1) * size]
+                    values[rows, channel] = levels[pixels][:, None]
+                else:
+                    values[rows, :, channel] = levels[self.pixels[rows, channel::channels]]
         return values.reshape(n, -1)
 
 

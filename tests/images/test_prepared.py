@@ -24,18 +24,15 @@ def tile_of(**changes: Any) -> Tile:
     return make_tile(**{**values, **changes})
 
 
-def test_patches_are_the_levels_of_the_pixels() -> None:
-    pixels = tile_of().pixels
-    first = tile_of().patches.reshape(6, 3, 4)
-    last = tile_of(channels_first=False).patches.reshape(6, 4, 3)
-    twice = tile_of(repeats=2).patches.reshape(6, 3, 2, 4)
-    for channel in range(3):
-        assert np.array_equal(
-            first[:, channel], LEVELS[channel][pixels.reshape(6, 3, 4)[:, channel]]
-        )
-        assert np.array_equal(
-            last[..., channel], LEVELS[channel][pixels.reshape(6, 4, 3)[..., channel]]
-        )
+@pytest.mark.parametrize("n", [1, 6, 256, 600])
+def test_patches_are_the_levels_of_the_pixels(n: int) -> None:
+    pixels = noise(n, 12, 1)[..., 0]
+    first = tile_of(pixels=pixels).patches.reshape(n, 3, 4)
+    last = tile_of(pixels=pixels, channels_first=False).patches.reshape(n, 4, 3)
+    twice = tile_of(pixels=pixels, repeats=2).patches.reshape(n, 3, 2, 4)
+    for channel, levels in enumerate(LEVELS):
+        assert np.array_equal(first[:, channel], levels[pixels.reshape(n, 3, 4)[:, channel]])
+        assert np.array_equal(last[..., channel], levels[pixels.reshape(n, 4, 3)[..., channel]])
         for frame in range(2):
             assert np.array_equal(twice[:, channel, frame], first[:, channel])
     assert {array.dtype for array in (first, last, twice)} == {np.dtype(np.float32)}

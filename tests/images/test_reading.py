@@ -6,6 +6,7 @@ import re
 import sys
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,14 @@ def test_the_image_of_the_caller_is_not_kept() -> None:
     array[:] = 0
     assert kept.pixels.any()
     assert kept_array.pixels.any()
+
+
+def test_images_are_read_on_several_threads_at_once() -> None:
+    files = [encoded(picture(90, 70), kind) for kind in ("PNG", "JPEG", "WebP", "GIF", "BMP")] * 8
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(pixels_of, files))
+    for data, pixels in zip(files, found, strict=True):
+        assert np.array_equal(pixels, oracle(Image.open(io.BytesIO(data))))
 
 
 def test_more_pixels_than_the_limit_are_refused_by_the_header() -> None:
