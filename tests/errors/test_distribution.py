@@ -37,7 +37,7 @@ def test_messages_name_extras_of_the_project() -> None:
     named = set()
     for path in (ROOT / "pybatcher").rglob("*.py"):
         named |= set(re.findall(r"install_extra\([\"']([a-z]+)[\"'][,)]", path.read_text()))
-    assert {"gguf", "http", "hub", "metrics", "otel", "ray", "structured"} == named
+    assert {"gguf", "http", "hub", "images", "metrics", "otel", "ray", "structured"} == named
     assert named <= PROJECT["optional-dependencies"].keys()
 
 

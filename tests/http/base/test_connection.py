@@ -136,7 +136,8 @@ def test_other_threads_run_while_a_large_image_is_parsed() -> None:
     is_parsed.set()
     thread.join()
     assert len(body["a"]) == 2**24 + 22
-    assert max(b - a for a, b in pairwise(times)) < (end - begin) / 3
+    # One thread that parses it at once holds the others up for nearly all of the time.
+    assert max(b - a for a, b in pairwise(times)) < (end - begin) * 2 / 3
 
 
 LONG = "data:image/png;base64," + "Ab0/" * 2**15
