@@ -7,6 +7,7 @@ bf16 makes in transformers itself, on the same weights.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -209,8 +210,10 @@ def test_the_text_part_of_a_model_with_images(
     tokens = list(range(3, 103))
     with torch.no_grad():
         expected = module(torch.tensor([tokens])).logits[0, -1].numpy()
-    with pytest.warns(UserWarning, match="left out: .*vision_tower"):
-        models = [open_model(tmp_path), from_torch(module)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the tower is loaded, or left out on demand
+        models = [open_model(tmp_path), open_model(tmp_path, vision=False), from_torch(module)]
+    assert [model.vision is None for model in models] == [False, True, False]
     for model in models:
         engine = Engine.from_loaded(model, EngineConfig(n_ctx=512))
         logits = engine.prefill_chunk(engine.seq_new(), tokens, logits=True)
