@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ..images import PreparedImage, Tile
-from ..images.prepared import make_tile
-
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
-    from ..images import DecodedImage
+    from ..images import DecodedImage, PreparedImage, Tile
 
 __all__ = ["IMAGE_TOKEN", "FakeImageProcessor"]
 
@@ -33,6 +29,11 @@ class FakeImageProcessor:
 
     def prepare(self, image: DecodedImage, detail: str = "auto") -> PreparedImage:
         """Return the image as one tile."""
+        import numpy as np
+
+        from ..images import PreparedImage
+        from ..images.prepared import make_tile
+
         pixels = image.pixels
         most = 1 if detail == "low" else _MOST_TOKENS
         rows, columns = (min(most, -(-side // _SIDE)) for side in pixels.shape[:2])
