@@ -262,6 +262,7 @@ OWN_KEYS: dict[str, dict[str, Any]] = {
     "gemma-embedding": {**SIZES, "attention.causal": False},
     "gpt-oss": {**SIZES, **EXPERTS, "attention.sliding_window": 32},
     "qwen3moe": {**SIZES, **EXPERTS},
+    "qwen3vlmoe": {**SIZES, **EXPERTS},
     "granite": {**SIZES, "logit_scale": 8.0},
     "lfm2": {**SIZES, **CONVOLVED},
     "lfm2moe": {**SIZES, **EXPERTS, **CONVOLVED, "leading_dense_block_count": 1},
