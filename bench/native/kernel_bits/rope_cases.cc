@@ -21,9 +21,11 @@ void launch_one(const cuda::Launch<Params>& l) {
   launch(l.kernel, dim3(l.grid.x, l.grid.y, l.grid.z), dim3(l.threads), l.shared_bytes, l.params);
 }
 
-// layer_norm: of heads, -1 for none. What is left of q, keys, values and scales, in bytes.
+// layer_norm: of heads, -1 for none. has_axes: pair i is rotated by position i % 3 of its row;
+// these differ by `spread`. What is left of q, keys, values and scales, in bytes.
 std::vector<std::byte> rotate_and_store(DType kv, int head_dim, int layer_norm,
-                                        bool norms_last = false) {
+                                        bool norms_last = false, bool has_axes = false,
+                                        int spread = 0) {
   const auto half = static_cast<size_t>(head_dim) / 2;
   std::vector<float> cosines, sines;
   for (size_t i = 0; i < kPositions * half; ++i) {
@@ -44,6 +46,14 @@ std::vector<std::byte> rotate_and_store(DType kv, int head_dim, int layer_norm,
   const DeviceArray<float> v_weight(numbers.floats(head_dim));
   const DeviceArray<cuda::AttentionRow> device_rows(rows);
   const DeviceArray<int32_t> n_rows(std::vector<int32_t>{static_cast<int32_t>(rows.size())});
+  std::vector<int32_t> axes, positions;
+  for (size_t i = 0; i < half; ++i) axes.push_back(static_cast<int32_t>(i % 3));
+  for (const cuda::AttentionRow& row : rows) {
+    for (int axis = 0; axis < cuda::kRopePositions; ++axis) {
+      positions.push_back((row.position + axis * spread) % kPositions);
+    }
+  }
+  const DeviceArray<int32_t> device_axes(axes), device_positions(positions);
   const DeviceArray<float> device_cosines(cosines), device_sines(sines);
   DeviceArray<uint8_t> stored(n * head_dim * number_size);
   DeviceArray<float> scales(n);
@@ -57,6 +67,8 @@ std::vector<std::byte> rotate_and_store(DType kv, int head_dim, int layer_norm,
        .sines = device_sines.get(),
        .q_cosines = device_cosines.get(),
        .q_sines = device_sines.get(),
+       .axes = has_axes ? device_axes.get() : nullptr,
+       .rope_positions = device_positions.get(),
        .q_norm = {normed ? q_weight.get() : nullptr, q_bias.get(), 1e-5f, layer_norm > 0 ? 1 : 0},
        .k_norm = {normed ? k_weight.get() : nullptr, k_bias.get(), 1e-5f, layer_norm > 0 ? 1 : 0},
        .v_norm = {normed ? v_weight.get() : nullptr, nullptr, 1e-5f, 0},

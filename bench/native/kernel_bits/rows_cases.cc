@@ -128,6 +128,27 @@ void run_permute(Cases& cases, DType dtype) {
   });
 }
 
+// Rows 4 and 1 of five are given, from the second column of their values on.
+void run_give_rows(Cases& cases, bool adds) {
+  constexpr int kCols = 300;
+  constexpr int kStride = 302;
+  const std::vector<float> x = Numbers(11).floats(size_t{5} * kCols, 3.0f);
+  const std::vector<float> values = Numbers(12).floats(size_t{2} * kStride, 3.0f);
+  const std::string name = std::string("give_rows ") + (adds ? "added" : "set");
+  cases.run<std::byte>({name, name, false}, [&] {
+    DeviceArray<float> to(x);
+    const DeviceArray<float> from(values);
+    const DeviceArray<int32_t> rows(std::vector<int32_t>{4, 1});
+    launch_one(cuda::give_rows_launch(2, {.values = from.get() + 1,
+                                          .stride = kStride,
+                                          .rows = rows.get(),
+                                          .columns = kCols,
+                                          .x = to.get(),
+                                          .adds = adds ? 1 : 0}));
+    return bytes_of_numbers(to.host());
+  });
+}
+
 void run_scale_logits(Cases& cases, float softcap) {
   std::vector<float> x = Numbers(9).floats(1000, 30.0f);
   x[0] = 0.0f;
@@ -216,6 +237,7 @@ void run_rows_cases(Cases& cases) {
     run_norm_rows(cases, hidden, true);
     run_norm_rows(cases, hidden, true, 0.7f);
   }
+  for (const bool adds : {false, true}) run_give_rows(cases, adds);
   for (const float softcap : {0.0f, 20.0f}) run_scale_logits(cases, softcap);
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     run_round(cases, dtype);
